@@ -1,0 +1,35 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Tx collects the writes of one projection for one batch.
+type Tx struct {
+	shards  []shardTx
+	barrier func(context.Context) (redis.UniversalClient, error)
+}
+
+// shardTx is what one shard's commit will do.
+type shardTx struct {
+	applied uint64
+	cmds    [][]any
+}
+
+// Shards is the number of shards.
+func (tx *Tx) Shards() int { return len(tx.shards) }
+
+// Applied is the offset the shard holds before this batch: records up to and including it are in already.
+func (tx *Tx) Applied(shard int) uint64 { return tx.shards[shard].applied }
+
+// Do adds one write command to the shard's commit. args are the command's name, its key (which must carry the shard's tag)
+// and its arguments: string, []byte, int or int64.
+func (tx *Tx) Do(shard int, args ...any) {
+	s := &tx.shards[shard]
+	s.cmds = append(s.cmds, args)
+}
+
+// Read waits until every earlier batch is committed and returns a client for loading caches.
+func (tx *Tx) Read(ctx context.Context) (redis.UniversalClient, error) { return tx.barrier(ctx) }
