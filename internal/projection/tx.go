@@ -15,7 +15,9 @@ type Tx struct {
 // shardTx is what one shard's commit will do.
 type shardTx struct {
 	applied uint64
+	touched bool // the batch has writes for the shard, or the shard's offset is to be moved up
 	cmds    [][]any
+	words   int // size of all commands as script arguments
 }
 
 // Shards is the number of shards.
@@ -25,10 +27,12 @@ func (tx *Tx) Shards() int { return len(tx.shards) }
 func (tx *Tx) Applied(shard int) uint64 { return tx.shards[shard].applied }
 
 // Do adds one write command to the shard's commit. args are the command's name, its key (which must carry the shard's tag)
-// and its arguments: string, []byte, int or int64.
+// and its arguments: string, []byte, int or int64; at most 1,000 words a command, since a script unpacks them onto Lua's stack.
 func (tx *Tx) Do(shard int, args ...any) {
 	s := &tx.shards[shard]
+	s.touched = true
 	s.cmds = append(s.cmds, args)
+	s.words += len(args) + 1
 }
 
 // Read waits until every earlier batch is committed and returns a client for loading caches.
