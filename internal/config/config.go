@@ -1,0 +1,204 @@
+// Package config is the one struct that holds every option of rollcall, and its loader: flag over environment over file over
+// default, with every fault reported at once. Only cmd imports it.
+package config
+
+import (
+	"net"
+	"strings"
+	"time"
+	_ "time/tzdata" // a zone must load on a machine without zone files
+
+	"github.com/rollcall/rollcall/internal/ident"
+)
+
+// Config is every option. The koanf tag is the option's name in the file, as a flag (--journal.max_bytes) and, in capitals with
+// underscores after ROLLCALL_, in the environment (ROLLCALL_JOURNAL_MAX_BYTES). doc is its help.
+type Config struct {
+	Listen     string    `koanf:"listen" doc:"address of the HTTP server, HOST:PORT"`
+	Data       string    `koanf:"data" doc:"folder of keys, journal, dedup store and managed Redis"`
+	Zone       string    `koanf:"zone" doc:"IANA zone of each project that names none; fixed at a project's first start"`
+	LateWindow Duration  `koanf:"late_window" doc:"events older than this are refused as too_late, in each project that says nothing else"`
+	Projects   []Project `koanf:"projects"`
+	Redis      Redis     `koanf:"redis"`
+	Journal    Journal   `koanf:"journal"`
+	Dedup      Dedup     `koanf:"dedup"`
+	Limits     Limits    `koanf:"limits"`
+	Shards     int       `koanf:"shards" doc:"parts that Redis state is split into, 1 to 256; fixed at the first start"`
+	Log        Log       `koanf:"log"`
+	Shutdown   Shutdown  `koanf:"shutdown"`
+}
+
+// Project is one tenant. Without any in the file there is one, "demo".
+type Project struct {
+	ID         string   `koanf:"id"`
+	Zone       string   `koanf:"zone"`        // "" = Config.Zone
+	LateWindow Duration `koanf:"late_window"` // 0 = Config.LateWindow
+	Keys       []Key    `koanf:"keys"`
+}
+
+// Key is one key of a project, stored as its SHA-256.
+type Key struct {
+	Kind   string `koanf:"kind"`   // write, read, admin
+	SHA256 string `koanf:"sha256"` // 64 hex digits
+}
+
+// Redis says where the counts live.
+type Redis struct {
+	URL Secret `koanf:"url" doc:"redis:// rediss:// unix:// redis+sentinel:// redis+cluster://; empty = a managed redis-server in the data folder"`
+}
+
+// Journal says where accepted events are kept, and for how long.
+type Journal struct {
+	URL      Secret   `koanf:"url" doc:"nats://HOST:PORT[,HOST:PORT] of an external cluster; empty = in process, in the data folder"`
+	MaxBytes Size     `koanf:"max_bytes" doc:"disk quota; when it is reached and nothing may be dropped, new events get 503; 0 = no quota"`
+	MaxAge   Duration `koanf:"max_age" doc:"records that every projection has passed are kept this long"`
+	MinFree  Size     `koanf:"min_free" doc:"new events get 503 below this much free disk"`
+}
+
+// Dedup says how long an event id is remembered.
+type Dedup struct {
+	Window Duration `koanf:"window" doc:"an event id that comes again within this time changes nothing"`
+}
+
+// Limits bound one request.
+type Limits struct {
+	MaxBody   Size `koanf:"max_body" doc:"largest request body after decompression"`
+	MaxEvents int  `koanf:"max_events" doc:"most events in one request"`
+}
+
+// Log says what the log on stderr looks like.
+type Log struct {
+	Level  string `koanf:"level" doc:"debug, info, warn or error; debug logs every request"`
+	Format string `koanf:"format" doc:"text, json, or auto: text on a terminal"`
+}
+
+// Shutdown says how a stop goes.
+type Shutdown struct {
+	Grace Duration `koanf:"grace" doc:"longest time from the signal to the exit; requests still being sent after four fifths of it are cut"`
+	Delay Duration `koanf:"delay" doc:"time between readiness going red and the end of new connections, for a load balancer to notice; part of grace"`
+}
+
+// Default returns the options of a start without any configuration.
+func Default() Config {
+	const week = 7 * 24 * time.Hour
+	return Config{
+		Listen:     "127.0.0.1:8080",
+		Data:       "data",
+		Zone:       "UTC",
+		LateWindow: Duration(week),
+		Journal:    Journal{MaxBytes: 16 << 30, MaxAge: Duration(week), MinFree: 256 << 20},
+		Dedup:      Dedup{Window: Duration(week)},
+		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000},
+		Shards:     16,
+		Log:        Log{Level: "info", Format: "auto"},
+		Shutdown:   Shutdown{Grace: Duration(25 * time.Second)},
+	}
+}
+
+// Complete fills what follows from other options: the demo project, and each project's zone and late window.
+func (c *Config) Complete() {
+	if len(c.Projects) == 0 {
+		c.Projects = []Project{{ID: "demo"}}
+	}
+	for i := range c.Projects {
+		p := &c.Projects[i]
+		if p.Zone == "" {
+			p.Zone = c.Zone
+		}
+		if p.LateWindow == 0 {
+			p.LateWindow = c.LateWindow
+		}
+	}
+}
+
+// Validate returns every fault of a completed configuration, nil if there is none.
+func (c *Config) Validate() Faults {
+	var f Faults
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		f.add("listen", "want HOST:PORT, have %q", c.Listen)
+	}
+	if c.Data == "" {
+		f.add("data", "must name a folder")
+	}
+	zone(&f, "zone", c.Zone)
+	within(&f, "late_window", c.LateWindow, time.Minute, 400*24*time.Hour)
+	within(&f, "dedup.window", c.Dedup.Window, time.Hour, 90*24*time.Hour)
+	within(&f, "journal.max_age", c.Journal.MaxAge, time.Hour, 400*24*time.Hour)
+	if c.Journal.MaxAge > 0 && c.Dedup.Window > c.Journal.MaxAge {
+		f.add("journal.max_age", "%s is shorter than dedup.window (%s): a dedup store made anew from the journal would have forgotten ids", c.Journal.MaxAge, c.Dedup.Window)
+	}
+	if c.Journal.MaxBytes != 0 && c.Journal.MaxBytes < 64<<20 {
+		f.add("journal.max_bytes", "%s is too small: at least 64MiB, or 0 for no quota", c.Journal.MaxBytes)
+	}
+	if c.Shards < 1 || c.Shards > 256 {
+		f.add("shards", "%d: want 1 to 256", c.Shards)
+	}
+	if c.Limits.MaxBody < 16<<10 || c.Limits.MaxBody > 8<<20 {
+		f.add("limits.max_body", "%s: want 16KiB to 8MiB", c.Limits.MaxBody)
+	}
+	if c.Limits.MaxEvents < 1 || c.Limits.MaxEvents > 5000 {
+		f.add("limits.max_events", "%d: want 1 to 5000", c.Limits.MaxEvents)
+	}
+	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(&f, "log.format", c.Log.Format, "auto", "text", "json")
+	within(&f, "shutdown.grace", c.Shutdown.Grace, time.Second, 10*time.Minute)
+	if c.Shutdown.Delay > c.Shutdown.Grace/2 {
+		f.add("shutdown.delay", "%s is more than half of shutdown.grace (%s)", c.Shutdown.Delay, c.Shutdown.Grace)
+	}
+	c.projects(&f)
+	return f
+}
+
+func (c *Config) projects(f *Faults) {
+	seen := map[string]bool{}
+	for i, p := range c.Projects {
+		at := item("projects", i)
+		if ident.Project(p.ID) != nil {
+			f.add(at+".id", "%q: want 1 to 32 of a-z 0-9 -", p.ID)
+		} else if seen[p.ID] {
+			f.add(at+".id", "%q comes twice", p.ID)
+		}
+		seen[p.ID] = true
+		if p.Zone != c.Zone {
+			zone(f, at+".zone", p.Zone)
+		}
+		if p.LateWindow != c.LateWindow {
+			within(f, at+".late_window", p.LateWindow, time.Minute, 400*24*time.Hour)
+		}
+		for k, key := range p.Keys {
+			at := item(at+".keys", k)
+			oneOf(f, at+".kind", key.Kind, "write", "read", "admin")
+			if hash := strings.ToLower(key.SHA256); len(hash) != 64 || strings.Trim(hash, "0123456789abcdef") != "" {
+				f.add(at+".sha256", "want the 64 hex digits of the key's SHA-256, in quotes")
+			} else if seen[hash] {
+				f.add(at+".sha256", "the key is listed twice")
+			} else {
+				seen[hash] = true
+			}
+		}
+	}
+}
+
+func zone(f *Faults, name, value string) {
+	// time.LoadLocation takes "" for UTC and "Local" for the machine's zone: neither names a zone.
+	if value == "" || value == "Local" {
+		f.add(name, "%q: want an IANA zone such as Asia/Shanghai", value)
+	} else if _, err := time.LoadLocation(value); err != nil {
+		f.add(name, "%q is no IANA zone; they look like Asia/Shanghai", value)
+	}
+}
+
+func within(f *Faults, name string, d Duration, low, high time.Duration) {
+	if time.Duration(d) < low || time.Duration(d) > high {
+		f.add(name, "%s: want %s to %s", d, Duration(low), Duration(high))
+	}
+}
+
+func oneOf(f *Faults, name, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	f.add(name, "%q: want one of %s", value, strings.Join(allowed, ", "))
+}
