@@ -239,7 +239,7 @@ func TestASaturatedFilterIsStillRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeStore(t, s)
-	const n = 200_000 // three times what the first layer is made for
+	const n = 600_000 // more than twice what the first layer is made for
 	for i := range uint64(n / 1000) {
 		ids := make([]string, 1000)
 		for j := range ids {

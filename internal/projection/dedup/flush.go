@@ -1,11 +1,12 @@
 package dedup
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // Flush moves what was judged into the store. It reaches the disk a little later, all of it together or none: see Offset.
@@ -14,32 +15,10 @@ func (s *Store) Flush() error {
 	if s.flushed == s.judged {
 		return s.startSync()
 	}
-	entries := s.pending.entries
-	slices.SortFunc(entries, func(a, b entry) int {
-		if c := cmp.Compare(floorDay(a.pos.received), floorDay(b.pos.received)); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(a.key.hi, b.key.hi); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(a.key.lo, b.key.lo); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.pos.seq, b.pos.seq) // the latest is written last and stands
-	})
-	b := s.db.NewBatchWithSize(len(entries)*48 + 64)
+	b := s.db.NewBatchWithSize(len(s.pending.entries)*32 + 64)
 	defer b.Close()
-	for i := range entries {
-		e := &entries[i]
-		d := floorDay(e.pos.received)
-		var v [3 * binary.MaxVarintLen64]byte
-		val := binary.AppendUvarint(v[:0], e.pos.seq)
-		val = binary.AppendUvarint(val, uint64(e.pos.index))
-		val = binary.AppendUvarint(val, uint64(max(e.pos.received-d*dayMillis, 0)))
-		s.buf = appendIDKey(s.buf[:0], d, e.key)
-		if err := b.Set(s.buf, val, nil); err != nil {
-			return fmt.Errorf("dedup: write: %w", err)
-		}
+	if err := s.appendIDs(b); err != nil {
+		return fmt.Errorf("dedup: write: %w", err)
 	}
 	for _, v := range s.verdicts {
 		s.buf = binary.BigEndian.AppendUint64(append(s.buf[:0], 'v'), v.seq)
@@ -50,13 +29,58 @@ func (s *Store) Flush() error {
 	if err := b.Set([]byte("o"), binary.BigEndian.AppendUint64(nil, s.judged), nil); err != nil {
 		return fmt.Errorf("dedup: write: %w", err)
 	}
-	if err := s.db.Apply(b, nil); err != nil {
+	if err := s.db.Apply(b, pebble.NoSync); err != nil {
 		return fmt.Errorf("dedup: write: %w", err)
 	}
 	s.flushed = s.judged
 	s.pending.reset()
 	s.verdicts = s.verdicts[:0]
 	return s.startSync()
+}
+
+// appendIDs adds the pending entries to their groups, day by day. Within a group they keep their order.
+func (s *Store) appendIDs(b *pebble.Batch) error {
+	entries := s.pending.entries
+	var days []int64
+	for i := range entries {
+		if d := floorDay(entries[i].pos.received); !slices.Contains(days, d) {
+			days = append(days, d)
+		}
+	}
+	s.order = slices.Grow(s.order[:0], len(entries))[:len(entries)]
+	for _, d := range days {
+		var start [1<<groupBits + 1]uint32
+		for i := range entries {
+			if e := &entries[i]; floorDay(e.pos.received) == d {
+				start[e.key.group()+1]++
+			}
+		}
+		for g := range 1 << groupBits {
+			start[g+1] += start[g]
+		}
+		end := start
+		for i := range entries {
+			if e := &entries[i]; floorDay(e.pos.received) == d {
+				g := e.key.group()
+				s.order[end[g]] = uint32(i)
+				end[g]++
+			}
+		}
+		for g := range 1 << groupBits {
+			if start[g] == end[g] {
+				continue
+			}
+			s.value = s.value[:0]
+			for _, i := range s.order[start[g]:end[g]] {
+				s.value = appendEntry(s.value, &entries[i], d)
+			}
+			s.buf = appendGroupKey(s.buf[:0], d, g)
+			if err := b.Merge(s.buf, s.value, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // startSync asks for what is flushed to go to disk, one request at a time.
@@ -88,8 +112,8 @@ func (s *Store) Expire(now int64, firstKept uint64) error {
 		s.filters -= s.days[0].filter.bytes()
 		s.days = s.days[1:]
 	}
-	ids := s.db.DeleteRange([]byte("i"), binary.BigEndian.AppendUint32([]byte("i"), uint32(oldest)), nil)
-	verdicts := s.db.DeleteRange([]byte("v"), binary.BigEndian.AppendUint64([]byte("v"), firstKept), nil)
+	ids := s.db.DeleteRange([]byte("i"), binary.BigEndian.AppendUint32([]byte("i"), uint32(oldest)), pebble.NoSync)
+	verdicts := s.db.DeleteRange([]byte("v"), binary.BigEndian.AppendUint64([]byte("v"), firstKept), pebble.NoSync)
 	return errors.Join(ids, verdicts)
 }
 
