@@ -143,11 +143,11 @@ func (p *Proxy) accept() {
 
 func (p *Proxy) serve(client net.Conn) {
 	defer p.wg.Done()
-	defer func() { _ = client.Close() }()
 	p.mu.Lock()
 	target, refuse := p.target, p.refuse
 	p.mu.Unlock()
 	if refuse {
+		_ = client.Close()
 		return
 	}
 	network := "tcp"
@@ -156,6 +156,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	srv, err := net.Dial(network, target)
 	if err != nil {
+		_ = client.Close()
 		return
 	}
 	l := &link{p: p, client: client, server: srv}
