@@ -1,225 +1,147 @@
 package event
 
-import (
-	"encoding/binary"
-	"strings"
-	"unsafe"
-)
+import "encoding/binary"
 
-// A chunk is the events of one request:
+// A chunk, all integers varints:
 //
-//	flags byte, project, uvarint received (ms), uvarint count, events
+//	project (length, bytes) · flags · received, unix ms (zigzag) · events · ids packed as UUID · the events
 //
-// and each event:
+// An event:
 //
-//	flags byte, name, zigzag of received - time (ms), then as flagged: user, id, value, props
+//	flags · name · [user] · [id] · [value] · [props] · [time − received, ms (zigzag)]
 //
-// A name is uvarint 0 and the string when it comes for the first time in the chunk, else its place among the names so far, from 1.
-// A user, id or value is its length and its bytes; props are the length of their encoded form and that form.
+// name is 0 and the name, which then enters the chunk's table unless that is full, or the 1-based place in the table. user,
+// value, props and an id that is no UUID are length and bytes; a UUID is its 16 bytes.
 const (
-	chunkHistorical = 1 << 0
-	chunkNotify     = 1 << 1
-
-	eventUser  = 1 << 0
-	eventID    = 1 << 1
-	eventValue = 1 << 2
-	eventProps = 1 << 3
-
-	maxProject = 32
-	maxEvents  = 1 << 19 // events of a record: bounds what a crafted one can make Decode allocate, 64 MiB
-	maxNames   = 1 << 16 // names a chunk interns; those beyond stand in full
-	maxProps   = MaxProps * (1 + 2 + MaxPropKey + 2 + MaxPropValue)
+	chunkHistorical = 1 << iota
+	chunkNotify
+	chunkFlags = 1<<iota - 1
 )
 
-// Builder encodes the events of one request. The zero value is ready after Reset.
+const (
+	hasUser = 1 << iota
+	hasID
+	isUUID // with hasID
+	hasValue
+	hasProps
+	hasTime    // differs from received
+	eventFlags = 1<<iota - 1
+)
+
+// maxNames is the size of a chunk's table of names. Further names are written out each time.
+const maxNames = 32
+
+// Builder encodes the events of one request into a chunk. The zero value is ready for Reset. It keeps its buffer for the next
+// request. Not safe for concurrent use.
 type Builder struct {
-	head     []byte
-	body     []byte
-	out      []byte
-	count    int
+	buf      []byte // room for the chunk's header, then the events
+	room     int
+	project  string
 	received int64
-	refs     map[string]uint64 // place of a name among names, from 1
-	names    []string
-	last     uint64 // ref of the name that came last
+	flags    byte
+	events   int
+	packed   int
+	names    [maxNames]span
+	known    int
 }
 
-// Reset begins a chunk of a project's events that were received at a time (unix ms); historical if an admin imported them, notify if
-// the caller waits for them to be applied.
-func (b *Builder) Reset(project string, received int64, historical, notify bool) {
-	var flags byte
+// span is a part of Builder.buf.
+type span struct{ from, to int }
+
+// Reset begins a new chunk. receivedMs (unix milliseconds), project and historical hold for every event in it; notify says that
+// the request waits to hear of its events' fate.
+func (b *Builder) Reset(project string, receivedMs int64, historical, notify bool) {
+	b.project, b.received = project, receivedMs
+	b.flags = 0
 	if historical {
-		flags |= chunkHistorical
+		b.flags |= chunkHistorical
 	}
 	if notify {
-		flags |= chunkNotify
+		b.flags |= chunkNotify
 	}
-	b.head = append(b.head[:0], flags)
-	b.head = appendString(b.head, project)
-	b.head = binary.AppendUvarint(b.head, uint64(received))
-	b.body = b.body[:0]
-	b.count, b.received = 0, received
-	b.names, b.last = b.names[:0], 0
-	if b.refs == nil {
-		b.refs = make(map[string]uint64)
+	b.events, b.packed, b.known = 0, 0, 0
+	b.room = len(project) + 1 + 4*binary.MaxVarintLen64
+	if cap(b.buf) < b.room {
+		b.buf = make([]byte, b.room, b.room+1024)
 	}
-	clear(b.refs)
+	b.buf = b.buf[:b.room]
 }
 
-// Add encodes one event; its Project, Received and Historical are the chunk's. Nothing of e is kept.
+// Add encodes e, whose Project, Received and Historical are those given to Reset and are not looked at. e's fields must be within
+// the limits of this package. Nothing of e is kept.
 func (b *Builder) Add(e *Event) {
-	var flags byte
+	at := len(b.buf)
+	buf := append(b.buf, 0)
+	flags := byte(0)
+	buf = b.appendName(buf, e.Name)
 	if e.User != "" {
-		flags |= eventUser
+		flags |= hasUser
+		buf = appendString(buf, e.User)
 	}
 	if e.ID != "" {
-		flags |= eventID
+		flags |= hasID
+		var packed bool
+		if buf, packed = appendUUID(buf, e.ID); packed {
+			flags |= isUUID
+			b.packed++
+		} else {
+			buf = appendString(buf, e.ID)
+		}
 	}
 	if e.Value != "" {
-		flags |= eventValue
+		flags |= hasValue
+		buf = appendString(buf, e.Value)
 	}
 	if len(e.Props) > 0 {
-		flags |= eventProps
+		flags |= hasProps
+		buf = binary.AppendUvarint(buf, uint64(len(e.Props)))
+		buf = append(buf, e.Props...)
 	}
-	d := append(b.body, flags)
-	d = b.appendName(d, e.Name)
-	d = binary.AppendVarint(d, b.received-e.Time)
-	if e.User != "" {
-		d = appendString(d, e.User)
+	if e.Time != b.received {
+		flags |= hasTime
+		buf = binary.AppendVarint(buf, e.Time-b.received)
 	}
-	if e.ID != "" {
-		d = appendString(d, e.ID)
-	}
-	if e.Value != "" {
-		d = appendString(d, e.Value)
-	}
-	if len(e.Props) > 0 {
-		d = binary.AppendUvarint(d, uint64(len(e.Props)))
-		d = append(d, e.Props...)
-	}
-	b.body = d
-	b.count++
+	buf[at] = flags
+	b.buf = buf
+	b.events++
 }
 
-func (b *Builder) appendName(d []byte, name string) []byte {
-	if b.last != 0 && b.names[b.last-1] == name {
-		return binary.AppendUvarint(d, b.last)
+func (b *Builder) appendName(buf []byte, name string) []byte {
+	for i, s := range b.names[:b.known] {
+		if string(buf[s.from:s.to]) == name {
+			return append(buf, byte(i+1))
+		}
 	}
-	if ref, ok := b.refs[name]; ok {
-		b.last = ref
-		return binary.AppendUvarint(d, ref)
+	buf = appendString(append(buf, 0), name)
+	if b.known < maxNames {
+		b.names[b.known] = span{len(buf) - len(name), len(buf)}
+		b.known++
 	}
-	if len(b.names) < maxNames {
-		name = strings.Clone(name) // the caller's may alias a buffer that is used again
-		b.names = append(b.names, name)
-		b.last = uint64(len(b.names))
-		b.refs[name] = b.last
-	}
-	return appendString(append(d, 0), name)
+	return buf
 }
 
-// Len is the number of events added.
-func (b *Builder) Len() int { return b.count }
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
 
-// Size is the number of bytes the chunk has so far.
-func (b *Builder) Size() int { return len(b.head) + binary.MaxVarintLen32 + len(b.body) }
+// Len is the number of events added since Reset.
+func (b *Builder) Len() int { return b.events }
 
-// Bytes returns the chunk. It is valid until the next Reset or Add.
+// Size is about the number of bytes that Bytes returns; it may be up to 40 too many.
+func (b *Builder) Size() int { return len(b.buf) }
+
+// Bytes returns the chunk. It is the builder's own buffer, valid until the next Add or Reset. The zero Builder has no chunk: nil.
 func (b *Builder) Bytes() []byte {
-	b.out = append(b.out[:0], b.head...)
-	b.out = binary.AppendUvarint(b.out, uint64(b.count))
-	b.out = append(b.out, b.body...)
-	return b.out
+	if b.room == 0 {
+		return nil
+	}
+	head := make([]byte, 0, 32+1+4*binary.MaxVarintLen64)
+	head = appendString(head, b.project)
+	head = append(head, b.flags)
+	head = binary.AppendVarint(head, b.received)
+	head = binary.AppendUvarint(head, uint64(b.events))
+	head = binary.AppendUvarint(head, uint64(b.packed))
+	from := b.room - len(head)
+	copy(b.buf[from:], head)
+	return b.buf[from:]
 }
-
-// decodeChunk appends the events of the chunk at the head of data and returns what follows it.
-func (r *Record) decodeChunk(data []byte) ([]byte, bool) {
-	if len(data) == 0 || data[0]&^(chunkHistorical|chunkNotify) != 0 {
-		return nil, false
-	}
-	flags := data[0]
-	project, data, ok := cutString(data[1:], maxProject)
-	if !ok {
-		return nil, false
-	}
-	received, w := uvarint(data)
-	if w <= 0 || received > 1<<53 {
-		return nil, false
-	}
-	data = data[w:]
-	count, w := uvarint(data)
-	if w <= 0 || count > uint64(len(data)) || uint64(len(r.Events))+count > maxEvents {
-		return nil, false
-	}
-	data = data[w:]
-	r.Chunks = append(r.Chunks, ChunkInfo{First: len(r.Events), Count: int(count), Notify: flags&chunkNotify != 0})
-	r.names = r.names[:0]
-	for range count {
-		r.Events = append(r.Events, Event{Project: project, Received: int64(received), Historical: flags&chunkHistorical != 0})
-		if data, ok = r.decodeEvent(&r.Events[len(r.Events)-1], data); !ok {
-			return nil, false
-		}
-	}
-	return data, true
-}
-
-func (r *Record) decodeEvent(e *Event, data []byte) (rest []byte, ok bool) {
-	if len(data) == 0 || data[0]&^(eventUser|eventID|eventValue|eventProps) != 0 {
-		return nil, false
-	}
-	flags := data[0]
-	ref, w := uvarint(data[1:])
-	if w <= 0 {
-		return nil, false
-	}
-	data = data[1+w:]
-	if ref == 0 {
-		if e.Name, data, ok = cutString(data, MaxName); !ok {
-			return nil, false
-		}
-		if len(r.names) < maxNames {
-			r.names = append(r.names, e.Name)
-		}
-	} else {
-		if ref > uint64(len(r.names)) {
-			return nil, false
-		}
-		e.Name = r.names[ref-1]
-	}
-	ago, w := binary.Varint(data)
-	if w <= 0 {
-		return nil, false
-	}
-	e.Time = e.Received - ago
-	data = data[w:]
-	if flags&eventUser != 0 {
-		if e.User, data, ok = cutString(data, MaxUser); !ok || e.User == "" {
-			return nil, false
-		}
-	}
-	if flags&eventID != 0 {
-		if e.ID, data, ok = cutString(data, MaxID); !ok || e.ID == "" {
-			return nil, false
-		}
-	}
-	if flags&eventValue != 0 {
-		if e.Value, data, ok = cutString(data, MaxValue); !ok || e.Value == "" {
-			return nil, false
-		}
-	}
-	if flags&eventProps != 0 {
-		var props string
-		if props, data, ok = cutString(data, maxProps); !ok || props == "" {
-			return nil, false
-		}
-		e.Props = unsafe.Slice(unsafe.StringData(props), len(props))
-		for b := []byte(e.Props); len(b) > 0; {
-			if _, b, ok = cutProp(b); !ok {
-				return nil, false
-			}
-		}
-	}
-	return data, true
-}
-
-// alias makes a string of bytes that are never changed again.
-func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

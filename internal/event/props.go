@@ -5,36 +5,47 @@ import (
 	"iter"
 )
 
-// Props are the props of one event in encoded form: for each a kind byte, the key and the value, both behind their length. nil = none.
+// Props are the props of one event, encoded: for each its key (length, bytes), its kind (one byte) and, unless it is True or
+// False, its value (length, bytes). nil = none. The bytes carry their keys themselves, so they can be kept, compared and copied
+// without the record they came from; that the keys repeat costs little after compression.
 type Props []byte
 
-// Append adds a prop. The caller keeps to the limits.
+// Append adds one prop. It does not look whether the key is there already.
 func (p *Props) Append(key string, kind Kind, value string) {
-	b := append(*p, byte(kind))
-	b = appendString(b, key)
-	*p = appendString(b, value)
+	b := binary.AppendUvarint(*p, uint64(len(key)))
+	b = append(b, key...)
+	b = append(b, byte(kind))
+	if kind == String || kind == Number {
+		b = binary.AppendUvarint(b, uint64(len(value)))
+		b = append(b, value...)
+	}
+	*p = b
 }
 
-// All yields the props in the order they were added. It ends at the first damaged one, which can't happen in a record that passed
-// Decode.
+// All goes over the props in the order in which they were added. The strings alias p.
 func (p Props) All() iter.Seq[Prop] {
 	return func(yield func(Prop) bool) {
 		for b := []byte(p); len(b) > 0; {
-			prop, rest, ok := cutProp(b)
-			if !ok || !yield(prop) {
+			prop, n := nextProp(b)
+			if n == 0 || !yield(prop) {
 				return
 			}
-			b = rest
+			b = b[n:]
 		}
 	}
 }
 
 // Get returns the prop with the key.
 func (p Props) Get(key string) (Prop, bool) {
-	for prop := range p.All() {
+	for b := []byte(p); len(b) > 0; {
+		prop, n := nextProp(b)
+		if n == 0 {
+			break
+		}
 		if prop.Key == key {
 			return prop, true
 		}
+		b = b[n:]
 	}
 	return Prop{}, false
 }
@@ -48,41 +59,36 @@ func (p Props) Len() int {
 	return n
 }
 
-func cutProp(b []byte) (prop Prop, rest []byte, ok bool) {
-	if len(b) == 0 {
-		return prop, nil, false
+// valid tells whether p is a sequence of whole props.
+func (p Props) valid() bool {
+	r := reader{b: p}
+	for r.at < len(r.b) && !r.bad {
+		r.skip(r.uvarint())
+		switch Kind(r.byte()) {
+		case String, Number:
+			r.skip(r.uvarint())
+		case True, False:
+		default:
+			return false
+		}
 	}
-	prop.Kind = Kind(b[0])
-	switch prop.Kind {
-	case String, Number, True, False:
+	return !r.bad
+}
+
+// nextProp decodes the prop at the start of b and tells its length in bytes, 0 if it is damaged.
+func nextProp(b []byte) (p Prop, n int) {
+	r := reader{b: b}
+	p.Key = r.str()
+	p.Kind = Kind(r.byte())
+	switch p.Kind {
+	case String, Number:
+		p.Value = r.str()
+	case True, False:
 	default:
-		return prop, nil, false
+		return Prop{}, 0
 	}
-	if prop.Key, b, ok = cutString(b[1:], MaxPropKey); !ok {
-		return prop, nil, false
+	if r.bad {
+		return Prop{}, 0
 	}
-	prop.Value, b, ok = cutString(b, MaxPropValue)
-	return prop, b, ok
-}
-
-func appendString(dst []byte, s string) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(s)))
-	return append(dst, s...)
-}
-
-// cutString returns the string at the head of b, which aliases b.
-func cutString(b []byte, limit int) (s string, rest []byte, ok bool) {
-	n, w := uvarint(b)
-	if w <= 0 || n > uint64(limit) || uint64(len(b)-w) < n {
-		return "", nil, false
-	}
-	return alias(b[w : w+int(n)]), b[w+int(n):], true
-}
-
-// uvarint is binary.Uvarint with the one-byte case in line.
-func uvarint(b []byte) (uint64, int) {
-	if len(b) > 0 && b[0] < 0x80 {
-		return uint64(b[0]), 1
-	}
-	return binary.Uvarint(b)
+	return p, r.at
 }
