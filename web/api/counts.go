@@ -1,0 +1,69 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/internal/apperr"
+	"github.com/rollcall/rollcall/internal/period"
+)
+
+var errMissing = apperr.New(apperr.Invalid, "parameter_missing", "event, from and to must be given: a metric name (or * for any event) and a range [from, to) of dates or instants.")
+
+// Counts is GET /v1/counts and /v1/counts.csv.
+func (a *API) Counts(c *gin.Context) error {
+	_, project, err := a.o.Keys.authorize(c, Read)
+	if err != nil {
+		return err
+	}
+	query := c.Request.URL.RawQuery
+	r := counters.CountsRequest{
+		Project: project.ID, Zone: project.Zone,
+		Event: queryValue(query, "event"), From: queryValue(query, "from"), To: queryValue(query, "to"),
+	}
+	for _, p := range [][2]string{{"event", r.Event}, {"from", r.From}, {"to", r.To}} {
+		if p[1] == "" {
+			return errMissing.On(p[0])
+		}
+	}
+	interval := queryValue(query, "interval")
+	if interval == "" {
+		interval = "day"
+	}
+	if r.Interval, err = period.ParseKind(interval); err != nil {
+		return err
+	}
+	counts, err := a.o.Counts.Counts(c.Request.Context(), r)
+	if err != nil {
+		return err
+	}
+	c.Writer.Header()["Vary"] = []string{"Accept"}
+	if strings.HasSuffix(c.FullPath(), ".csv") || wantsCSV(c.Request.Header.Get("Accept")) {
+		send(c, http.StatusOK, csvType, appendCSV(nil, counts))
+		return nil
+	}
+	body, err := json.Marshal(counts)
+	if err != nil {
+		return err
+	}
+	send(c, http.StatusOK, jsonType, append(body, '\n'))
+	return nil
+}
+
+// wantsCSV tells whether a client names CSV before JSON.
+func wantsCSV(accept string) bool {
+	for part := range strings.SplitSeq(accept, ",") {
+		kind, _, _ := strings.Cut(part, ";")
+		switch strings.ToLower(strings.TrimSpace(kind)) {
+		case "text/csv":
+			return true
+		case "application/json", "*/*", "application/*":
+			return false
+		}
+	}
+	return false
+}
