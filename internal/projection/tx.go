@@ -37,3 +37,15 @@ func (tx *Tx) Do(shard int, args ...any) {
 
 // Read waits until every earlier batch is committed and returns a client for loading caches.
 func (tx *Tx) Read(ctx context.Context) (redis.UniversalClient, error) { return tx.barrier(ctx) }
+
+// NewTx makes a Tx outside of a Projector, for tests and benchmarks of a projection: applied is the offset of each shard, read answers Read.
+func NewTx(shards int, applied []uint64, read func(context.Context) (redis.UniversalClient, error)) *Tx {
+	tx := &Tx{shards: make([]shardTx, shards), barrier: read}
+	for shard := range applied {
+		tx.shards[shard].applied = applied[shard]
+	}
+	return tx
+}
+
+// Commands are the writes collected for a shard, in order.
+func (tx *Tx) Commands(shard int) [][]any { return tx.shards[shard].cmds }
