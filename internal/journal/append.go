@@ -59,6 +59,9 @@ func (j *Journal) Append(ctx context.Context, c Chunk) (*Receipt, error) {
 	if j.isFull() {
 		return nil, errFull
 	}
+	if j.sick.Load() {
+		return nil, errDisk
+	}
 	r := &Receipt{}
 	if c.Notify {
 		w, err := j.waiters.add(ctx)
@@ -140,6 +143,11 @@ func (j *Journal) publish(number uint64, record []byte) (uint64, error) {
 		var a ack
 		select {
 		case a = <-answer:
+		case <-j.sickness():
+			if err := j.heal(); err != nil {
+				return 0, errOut.With(err)
+			}
+			continue
 		case <-timer.C:
 			if pause == j.opt.ackWait {
 				j.log.Warn("no acknowledgement for a record, it will be sent again", "number", number, "attempt", attempt+1)
@@ -172,6 +180,14 @@ func (j *Journal) publish(number uint64, record []byte) (uint64, error) {
 			return 0, errUnavailable.With(ErrClosed)
 		}
 	}
+}
+
+// sickness tells that the embedded server needs heal.
+func (j *Journal) sickness() <-chan struct{} {
+	if j.node == nil {
+		return nil
+	}
+	return j.node.sick
 }
 
 // acked notes an acknowledged sequence in the guard before anybody hears of it. It is called for one answer after the other, in

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rollcall/rollcall/internal/event"
 )
 
 // BenchmarkAppend measures durable appends: P producers that each wait for their answer, B events of about 200 bytes a call.
@@ -65,6 +67,7 @@ func BenchmarkRead(b *testing.B) {
 			n := min(256<<20/size, 20000)
 			data := make([]byte, size)
 			rand.Read(data)
+			data = event.AppendRecord(nil, event.Header{}, data)
 			for i := range n {
 				if _, err := j.publish(uint64(i+1), data); err != nil {
 					b.Fatal(err)

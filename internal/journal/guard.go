@@ -132,7 +132,8 @@ func (g *guard) trim(first uint64) error {
 		return nil
 	}
 	g.first = first
-	if err := g.write(); err != nil {
+	// Both slots, or the loss of the newer one would look like a loss of the store's head.
+	if err := errors.Join(g.write(), g.write()); err != nil {
 		return err
 	}
 	return g.f.Sync()

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rollcall/rollcall/internal/clock"
+	"github.com/rollcall/rollcall/internal/event"
 )
 
 // Faults of the journal itself. They are for operators and for the projector, which stops on them; match with errors.Is.
@@ -116,6 +117,7 @@ type Journal struct {
 	life    context.Context // ends when the journal gives up on what is in flight
 	end     context.CancelFunc
 
+	sick    atomic.Bool  // the embedded server cannot write, see heal
 	full    atomic.Int64 // appends are refused at once until this monotonic instant, see refuse
 	broken  atomic.Pointer[error]
 	missing uint64 // records known at Open to be missing inside the kept range
@@ -253,14 +255,14 @@ func (j *Journal) state(ctx context.Context) (jetstream.StreamState, error) {
 	return st, nil
 }
 
-// Get returns one record. Errors: ErrBeforeFirst, ErrBeyondEnd, ErrGap.
+// Get returns one record. Errors: ErrBeforeFirst, ErrBeyondEnd, ErrGap, event.ErrDamaged, event.ErrVersion.
 func (j *Journal) Get(ctx context.Context, seq uint64) (Entry, error) {
 	msg, err := j.stream.GetMsg(ctx, seq)
 	if err == nil {
 		if msg.Sequence != seq {
 			return Entry{}, fmt.Errorf("%w: asked for record %d, the server gave %d", ErrGap, seq, msg.Sequence)
 		}
-		return Entry{Seq: seq, Data: msg.Data}, nil
+		return j.entry(seq, msg.Subject, msg.Data)
 	}
 	if ctx.Err() != nil || seq > 0 && !refused(err) {
 		return Entry{}, fmt.Errorf("journal: reading record %d: %w", seq, err)
@@ -275,6 +277,17 @@ func (j *Journal) Get(ctx context.Context, seq uint64) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: %d > %d", ErrBeyondEnd, seq, last)
 	}
 	return Entry{}, fmt.Errorf("%w: record %d of %d to %d: %w", ErrGap, seq, first, last, err)
+}
+
+// entry checks what the server gave: JetStream's own checksum does not cover where the subject ends.
+func (j *Journal) entry(seq uint64, subject string, data []byte) (Entry, error) {
+	if _, _, err := event.ReadHeader(data); err != nil {
+		return Entry{}, fmt.Errorf("journal: record %d: %w", seq, err)
+	}
+	if subject != j.subject {
+		return Entry{}, fmt.Errorf("journal: record %d: %w: its subject is %q", seq, event.ErrDamaged, subject)
+	}
+	return Entry{Seq: seq, Data: data}, nil
 }
 
 // refused tells an answer of the server about the record itself from a failure to get an answer.
@@ -318,7 +331,7 @@ func (j *Journal) Stats() Stats {
 			st = *p
 		}
 	}
-	s := Stats{Records: st.Msgs, Bytes: st.Bytes, First: st.FirstSeq, Last: st.LastSeq, Missing: j.missing, FreeDisk: -1, Full: j.isFull(), Waiting: j.queue.waiting()}
+	s := Stats{Records: st.Msgs, Bytes: st.Bytes, First: st.FirstSeq, Last: st.LastSeq, Missing: j.missing, FreeDisk: -1, Full: j.isFull() || j.sick.Load(), Waiting: j.queue.waiting()}
 	if j.node != nil {
 		if free, err := freeDisk(j.opt.Dir); err == nil {
 			s.FreeDisk = free

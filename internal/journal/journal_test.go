@@ -77,9 +77,7 @@ func noise(n int) string {
 
 func appended(t testing.TB, j *Journal, c Chunk) *Receipt {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	r, err := j.Append(ctx, c)
+	r, err := j.Append(t.Context(), c)
 	if err != nil {
 		t.Fatalf("Append: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,13 +26,14 @@ type node struct {
 	dir  string
 	lock *flock.Flock
 	log  *slog.Logger
+	sick chan struct{} // holds a token when the server said that it cannot write any more
 
 	mu  sync.Mutex
 	srv *server.Server // nil while stopped
 }
 
 func startNode(dir string, log *slog.Logger) (*node, error) {
-	n := &node{dir: dir, lock: flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o600)), log: log}
+	n := &node{dir: dir, lock: flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o600)), log: log, sick: make(chan struct{}, 1)}
 	ok, err := n.lock.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("journal: locking the folder %s: %w", dir, err)
@@ -65,7 +67,7 @@ func (n *node) start() error {
 	if err != nil {
 		return fmt.Errorf("journal: embedded server: %w", err)
 	}
-	srv.SetLoggerV2(bridge{n.log}, false, false, false)
+	srv.SetLoggerV2(bridge{n}, false, false, false)
 	srv.Start()
 	if !srv.ReadyForConnections(30*time.Second) || !srv.JetStreamEnabled() {
 		srv.Shutdown()
@@ -125,13 +127,24 @@ func (n *node) stop(ctx context.Context) error {
 }
 
 // bridge carries the server's log into slog. Its notices are our debug lines.
-type bridge struct{ log *slog.Logger }
+type bridge struct{ *node }
 
 func (b bridge) Noticef(f string, a ...any) { b.log.Debug("nats: " + fmt.Sprintf(f, a...)) }
 func (b bridge) Warnf(f string, a ...any)   { b.log.Warn("nats: " + fmt.Sprintf(f, a...)) }
-func (b bridge) Errorf(f string, a ...any)  { b.log.Error("nats: " + fmt.Sprintf(f, a...)) }
 func (b bridge) Debugf(string, ...any)      {}
 func (b bridge) Tracef(string, ...any)      {}
+
+// Errorf also listens for the one error after which JetStream answers no publish any more; there is no call that would tell.
+func (b bridge) Errorf(f string, a ...any) {
+	msg := fmt.Sprintf(f, a...)
+	b.log.Error("nats: " + msg)
+	if strings.Contains(strings.ToLower(msg), "critical write error") {
+		select {
+		case b.sick <- struct{}{}:
+		default:
+		}
+	}
+}
 
 // Fatalf ends the process in a standalone server. Here the caller's checks after the start report the failure.
 func (b bridge) Fatalf(f string, a ...any) { b.log.Error("nats: " + fmt.Sprintf(f, a...)) }

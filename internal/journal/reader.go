@@ -90,7 +90,8 @@ func (r *Reader) Close() error {
 // Next waits for the next record. The entry's bytes are the caller's.
 //
 // Errors: ErrGap when the server no longer has the record but has later ones; ErrLostRecords when the server's end has fallen
-// below what was acknowledged; ErrBeforeFirst when the record was trimmed meanwhile; ErrClosed; ctx's. After an error other
+// below what was acknowledged; event.ErrDamaged when the record's checksum fails; event.ErrVersion; ErrBeforeFirst when the
+// record was trimmed meanwhile; ErrClosed; ctx's. After an error other
 // than ctx's the reader is of no more use.
 func (r *Reader) Next(ctx context.Context) (Entry, error) {
 	for attempt := 0; ; {
@@ -118,7 +119,7 @@ func (r *Reader) Next(ctx context.Context) (Entry, error) {
 			switch seq := meta.Sequence.Stream; {
 			case seq == r.next:
 				r.next++
-				return Entry{Seq: seq, Data: msg.Data()}, nil
+				return r.j.entry(seq, msg.Subject(), msg.Data())
 			case seq > r.next:
 				if err := r.explain(ctx, attempt); err != nil {
 					return Entry{}, err
