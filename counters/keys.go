@@ -1,0 +1,95 @@
+package counters
+
+import (
+	"time"
+
+	"github.com/rollcall/rollcall/internal/ident"
+)
+
+// Any is the metric that counts every event. In a request it stands for any event; an event of that name is escaped in keys, so the two
+// never meet.
+const Any = "*"
+
+// metricOf is an event's name as it stands in keys.
+func metricOf(event string) string { return string(ident.AppendEscaped(nil, event)) }
+
+// shardOf is the shard of everything a metric has. metric is a result of metricOf, or Any.
+func shardOf(shards int, project, metric string) int { return ident.Shard(shards, project, metric) }
+
+// keyBase is the common beginning: rc:{0a}:counters:demo:
+func keyBase(shard int, project string) string {
+	return "rc:{" + ident.Tag(shard) + "}:counters:" + project + ":"
+}
+
+// totalKey holds a metric's PV since the beginning. STRING, a decimal integer. No TTL. Writer: the projection counters.
+//
+//	rc:{0d}:counters:demo:total:page_view
+func totalKey(base, metric string) string { return base + "total:" + metric }
+
+// pvKey holds a metric's PV of one local day. HASH, a field for each local hour that had events, named by period.HourField: "10:00+00:00".
+// TTL: Keep.Days. Writer: the projection counters.
+//
+//	rc:{0d}:counters:demo:pv:page_view:2015-05-17
+func pvKey(base, metric, day string) string { return base + "pv:" + metric + ":" + day }
+
+// uvDayKey holds a metric's users of one local day. STRING, a HyperLogLog. TTL: Keep.Days. Writer: the projection counters.
+//
+//	rc:{0d}:counters:demo:uv:page_view:2015-05-17
+func uvDayKey(base, metric, day string) string { return base + "uv:" + metric + ":" + day }
+
+// uvHourKey holds a metric's users of one local hour. STRING, a HyperLogLog. TTL: Keep.Hours. Writer: the projection counters.
+//
+//	rc:{0d}:counters:demo:uvh:page_view:2015-05-17T10:00+00:00
+func uvHourKey(base, metric, hour string) string { return base + "uvh:" + metric + ":" + hour }
+
+// Keys describes every key of this room for docs/KEYS.md.
+var Keys = []ident.KeyDoc{
+	{
+		Pattern: "rc:{SS}:counters:<project>:total:<metric>", Type: "STRING: PV since the beginning", TTL: "none", Writer: "projection counters",
+		Example: "rc:{0d}:counters:demo:total:page_view",
+	},
+	{
+		Pattern: "rc:{SS}:counters:<project>:pv:<metric>:<day>", Type: "HASH: PV by local hour", TTL: "400 d", Writer: "projection counters",
+		Example: "rc:{0d}:counters:demo:pv:page_view:2015-05-17",
+	},
+	{
+		Pattern: "rc:{SS}:counters:<project>:uv:<metric>:<day>", Type: "STRING: HyperLogLog of the day's users", TTL: "400 d", Writer: "projection counters",
+		Example: "rc:{0d}:counters:demo:uv:page_view:2015-05-17",
+	},
+	{
+		Pattern: "rc:{SS}:counters:<project>:uvh:<metric>:<hour>", Type: "STRING: HyperLogLog of the hour's users", TTL: "45 d", Writer: "projection counters",
+		Example: "rc:{0d}:counters:demo:uvh:page_view:2015-05-17T10:00+00:00",
+	},
+}
+
+// Keep is how long period keys live, after the later of the period's end and the receive time of the event that wrote them.
+type Keep struct {
+	Hours time.Duration // sketches of hours; 0 = 45 days
+	Days  time.Duration // sketches and counts of days; 0 = 400 days
+}
+
+const day = 24 * time.Hour // of keep times: they are spans, not calendar days
+
+func (k Keep) orDefault() Keep {
+	if k.Hours == 0 {
+		k.Hours = 45 * day
+	}
+	if k.Days == 0 {
+		k.Days = 400 * day
+	}
+	return k
+}
+
+const (
+	dayMs  = int64(day / time.Millisecond)
+	hourMs = int64(time.Hour / time.Millisecond)
+)
+
+// expiry is when a key of a period that ends at to may go, in unix milliseconds: keep after the later of to and received, rounded up to a
+// UTC day so that it changes once a day at most. Both stand in the record, so a replay sets the same. What would be gone by now (a rebuild
+// from an old journal) gets another day: EXPIREAT in the past would delete the key, and the next write would make one that never goes.
+func expiry(to, received int64, keep time.Duration, now int64) int64 {
+	return max(ceilDay(max(to, received))+keep.Milliseconds(), ceilDay(now)+dayMs)
+}
+
+func ceilDay(ms int64) int64 { return (ms + dayMs - 1) / dayMs * dayMs }
