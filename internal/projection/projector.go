@@ -21,7 +21,9 @@ import (
 const LockTTL = 6 * time.Second
 
 const (
-	advanceEvery = 5 * time.Second  // shards that no batch touched are moved up this often
+	idleTick     = 200 * time.Millisecond
+	flushEvery   = time.Second      // the dedup store
+	advanceEvery = 5 * time.Second  // shards that no batch touched are moved up this often under load; at once when idle
 	trimEvery    = 30 * time.Second // the journal is asked to drop what everybody has passed
 	haltEvery    = 30 * time.Second // a halted projector looks whether it has been helped
 	asofMargin   = time.Second      // what was received this long ago has reached the journal
@@ -187,6 +189,7 @@ type epoch struct {
 	commits chan *commit
 	latest  *commit // the one handed over last
 	moved   time.Time
+	flushed time.Time
 	trimmed time.Time
 }
 

@@ -69,7 +69,7 @@ func (e *epoch) read(ctx context.Context, out chan<- *record) error {
 
 // fold collects batches and hands them on.
 func (e *epoch) fold(ctx context.Context, in <-chan *record) error {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
 	for {
 		select {
@@ -245,13 +245,16 @@ func (e *epoch) moveAll(c *commit) {
 	e.moved = time.Now()
 }
 
-// upkeep runs every second while no batch is on: shards that lag are moved up, the time to which numbers are complete too.
+// upkeep runs while no batch is on: shards that lag are moved up, the time to which numbers are complete too.
 func (e *epoch) upkeep(ctx context.Context) error {
 	p := e.p
-	if err := p.dedup.Flush(); err != nil {
-		return fmt.Errorf("%w: %w", errDedup, err)
+	if time.Since(e.flushed) >= flushEvery {
+		e.flushed = time.Now()
+		if err := p.dedup.Flush(); err != nil {
+			return fmt.Errorf("%w: %w", errDedup, err)
+		}
 	}
-	if time.Since(e.moved) < advanceEvery {
+	if !e.lags() && time.Since(e.moved) < advanceEvery {
 		return nil
 	}
 	now := p.o.Clock.Now()
@@ -281,6 +284,18 @@ func (e *epoch) upkeep(ctx context.Context) error {
 		return fmt.Errorf("trim journal: %w", err)
 	}
 	return nil
+}
+
+// lags tells whether a shard is behind the last record folded.
+func (e *epoch) lags() bool {
+	for _, places := range e.placed {
+		for _, pl := range places {
+			if pl.Offset < e.last {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // commit is the last stage. committed is the offset by projection and shard.
