@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/internal/clock"
 )
 
 // Accepter takes events; *ingest.Ingest is one.
@@ -31,6 +32,7 @@ type Options struct {
 	Counts   Counter
 	Keys     *Keyring
 	MaxBody  int64 // bytes of a request body as sent
+	Clock    clock.Clock
 	Version  string
 	Registry prometheus.Registerer
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -12,9 +13,14 @@ import (
 	"github.com/rollcall/rollcall/internal/period"
 )
 
-var errMissing = apperr.New(apperr.Invalid, "parameter_missing", "event, from and to must be given: a metric name (or * for any event) and a range [from, to) of dates or instants.")
+var (
+	errNoEvent  = apperr.New(apperr.Invalid, "parameter_missing", "event must be given: the name of an event, or * for any.").On("event")
+	errHalf     = apperr.New(apperr.Invalid, "parameter_missing", "from and to come together: a range [from, to) of dates or instants.")
+	errTwoRange = apperr.New(apperr.Invalid, "bad_period", "Give from and to, or period, not both.").On("period")
+)
 
-// Counts is GET /v1/counts and /v1/counts.csv.
+// Counts is GET /v1/counts and /v1/counts.csv: ?event=, and from= with to=, or period= (today, yesterday, 1d to 400d), and
+// interval= (day by default).
 func (a *API) Counts(c *gin.Context) error {
 	_, project, err := a.o.Keys.authorize(c, Read)
 	if err != nil {
@@ -23,12 +29,13 @@ func (a *API) Counts(c *gin.Context) error {
 	query := c.Request.URL.RawQuery
 	r := counters.CountsRequest{
 		Project: project.ID, Zone: project.Zone,
-		Event: queryValue(query, "event"), From: queryValue(query, "from"), To: queryValue(query, "to"),
+		Event: queryValue(query, "event"),
 	}
-	for _, p := range [][2]string{{"event", r.Event}, {"from", r.From}, {"to", r.To}} {
-		if p[1] == "" {
-			return errMissing.On(p[0])
-		}
+	if r.Event == "" {
+		return errNoEvent
+	}
+	if r.From, r.To, err = a.countsRange(query, project.Zone); err != nil {
+		return err
 	}
 	interval := queryValue(query, "interval")
 	if interval == "" {
@@ -52,6 +59,26 @@ func (a *API) Counts(c *gin.Context) error {
 	}
 	send(c, http.StatusOK, jsonType, append(body, '\n'))
 	return nil
+}
+
+// countsRange reads from and to, or the period that ends with today; without either, the last seven days.
+func (a *API) countsRange(query string, zone *time.Location) (from, to string, err error) {
+	from, to = queryValue(query, "from"), queryValue(query, "to")
+	name := queryValue(query, "period")
+	switch {
+	case name != "" && (from != "" || to != ""):
+		return "", "", errTwoRange
+	case from != "" && to != "":
+		return from, to, nil
+	case to != "":
+		return "", "", errHalf.On("from")
+	case from != "":
+		return "", "", errHalf.On("to")
+	case name == "":
+		name = "7d"
+	}
+	first, end, err := period.Named(name, a.o.Clock.Now(), zone)
+	return first.Format(time.RFC3339), end.Format(time.RFC3339), err
 }
 
 // wantsCSV tells whether a client names CSV before JSON.

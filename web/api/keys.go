@@ -103,7 +103,10 @@ func projectOf(c *gin.Context) string {
 	if id := queryValue(c.Request.URL.RawQuery, "project"); id != "" {
 		return id
 	}
-	return c.Request.Header.Get("X-Rollcall-Project")
+	if h := c.Request.Header["X-Rollcall-Project"]; len(h) > 0 {
+		return h[0]
+	}
+	return ""
 }
 
 // find looks up the key of a request. When it is not found, the scope tells a missing key (0) from an unknown one.
