@@ -248,7 +248,13 @@ func (c *child) config() string {
 func (c *child) close(ctx context.Context) error {
 	c.cancel()
 	<-c.ended
-	defer func() { _ = c.owner.Close() }()
+	defer func() {
+		if run := filepath.Dir(c.sock); run != filepath.Join(c.dir, "run") { // do not litter the temp folder
+			_ = os.Remove(c.sock)
+			_ = os.Remove(run)
+		}
+		_ = c.owner.Close()
+	}()
 	process := c.current()
 	if process == nil {
 		return nil
