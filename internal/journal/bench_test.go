@@ -24,8 +24,11 @@ func BenchmarkAppend(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer j.Close(context.WithoutCancel(b.Context()))
-			chunk := make([]byte, 200*c.events)
-			rand.Read(chunk[:len(chunk)/2])
+			list := make([]string, c.events)
+			for i := range list {
+				list[i] = fmt.Sprint("0191d5a8-0000-7000-8000-", i)
+			}
+			data := chunk(150, list...)
 			var left atomic.Int64
 			left.Store(int64(b.N))
 			times := make([][]time.Duration, c.producers)
@@ -35,7 +38,7 @@ func BenchmarkAppend(b *testing.B) {
 				wg.Go(func() {
 					for left.Add(-1) >= 0 {
 						t := time.Now()
-						if _, err := j.Append(b.Context(), Chunk{Data: chunk, Events: c.events}); err != nil {
+						if _, err := j.Append(b.Context(), data); err != nil {
 							b.Error(err)
 							return
 						}
@@ -90,4 +93,34 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "records/s")
 		})
 	}
+}
+
+// BenchmarkTail measures the way from the call of Append to the reader that waits at the end.
+func BenchmarkTail(b *testing.B) {
+	j, err := Open(b.Context(), Options{Dir: b.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer j.Close(context.WithoutCancel(b.Context()))
+	r, err := j.Read(b.Context(), 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := chunk(200, "id")
+	var times []time.Duration
+	for b.Loop() {
+		t := time.Now()
+		go func() {
+			if _, err := j.Append(b.Context(), c); err != nil {
+				b.Error(err)
+			}
+		}()
+		if _, err := r.Next(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, time.Since(t))
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds())/1e3, "p50-ms")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1e3, "p99-ms")
 }

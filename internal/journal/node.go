@@ -130,9 +130,15 @@ func (n *node) stop(ctx context.Context) error {
 type bridge struct{ *node }
 
 func (b bridge) Noticef(f string, a ...any) { b.log.Debug("nats: " + fmt.Sprintf(f, a...)) }
-func (b bridge) Warnf(f string, a ...any)   { b.log.Warn("nats: " + fmt.Sprintf(f, a...)) }
 func (b bridge) Debugf(string, ...any)      {}
 func (b bridge) Tracef(string, ...any)      {}
+
+// Warnf leaves out the advice about max_payload: the embedded server's only clients are ours.
+func (b bridge) Warnf(f string, a ...any) {
+	if !strings.HasPrefix(f, "Maximum payloads") {
+		b.log.Warn("nats: " + fmt.Sprintf(f, a...))
+	}
+}
 
 // Errorf also listens for the one error after which JetStream answers no publish any more; there is no call that would tell.
 func (b bridge) Errorf(f string, a ...any) {
