@@ -64,7 +64,7 @@ func (r *remote) url() string { return r.srv.ClientURL() }
 func TestExternalTwoProcesses(t *testing.T) {
 	srv := newRemote(t, nil)
 	ingest := opened(t, Options{URL: srv.url(), MaxBytes: 64 << 20})
-	projector := opened(t, Options{URL: srv.url(), MaxBytes: 64 << 20})
+	projector := opened(t, Options{URL: srv.url(), MaxBytes: 64 << 20, MaxAge: 1})
 	if ingest.Identity() != projector.Identity() || ingest.Producer() == projector.Producer() {
 		t.Fatalf("identities %s, %s; producers %x, %x", ingest.Identity(), projector.Identity(), ingest.Producer(), projector.Producer())
 	}
@@ -84,6 +84,12 @@ func TestExternalTwoProcesses(t *testing.T) {
 	entries, err := readAll(t, ingest, 1)
 	if err != nil || len(entries) != 21 {
 		t.Fatalf("%d records, %v", len(entries), err)
+	}
+	if err := projector.Trim(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := bounds(t, ingest); first != 21 || last != 21 {
+		t.Fatalf("after the trim: %d to %d, want 21 to 21", first, last)
 	}
 	if h, _, err := event.ReadHeader(entries[20].Data); err != nil || h.Producer != projector.Producer() || h.Number != 1 {
 		t.Fatalf("header %+v, %v", h, err)
