@@ -175,7 +175,7 @@ func runProjector(ctx context.Context, n int, ids bool) (pipeRun, error) {
 	}
 	p, err := projection.New(projection.Options{Journal: j, Redis: r.Commit, Shards: 16, DedupDir: filepath.Join(dir, "dedup"),
 		DedupWindow: 7 * 24 * time.Hour, Exclusive: true, Log: silent(), Clock: clock.System{},
-		Projections: []projection.Projection{counters.NewProjection(counters.Options{Shards: 16, Zone: func(string) *time.Location { return time.UTC }})}})
+		Projections: []projection.Projection{counters.NewProjection(counters.Options{Zone: func(string) *time.Location { return time.UTC }})}})
 	if err != nil {
 		return pipeRun{}, err
 	}
