@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -114,16 +113,6 @@ func killedParent(t *testing.T, dir string) int {
 		t.Fatalf("victim: %q", line)
 	}
 	return pid
-}
-
-func TestManaged_ChildDiesWithItsParent(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux has a parent-death signal; TestManaged_OrphanIsAskedToEnd is for the others")
-	}
-	dir := t.TempDir()
-	pid := killedParent(t, dir)
-	realtest.Eventually(t, patience, func() error { return gone(pid) })
-	wantKey(t, open(t, Options{Dir: dir}))
 }
 
 func TestManaged_StartRightAfterKill(t *testing.T) {

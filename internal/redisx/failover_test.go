@@ -111,6 +111,48 @@ func TestCluster(t *testing.T) {
 	contains(t, refused(t, "redis+cluster://"+single.Addr), "not a cluster")
 }
 
+// A dead master sends no MOVED: the lost connection itself must lead to its successor.
+func TestCluster_Failover(t *testing.T) {
+	nodes := realtest.Cluster(t, 3)
+	ctx := deadline(t)
+	replica := realtest.Redis(t, "cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 2000", "cluster-replica-validity-factor 0")
+	host, port, _ := strings.Cut(nodes[0].Addr, ":")
+	if err := replica.Client().ClusterMeet(ctx, host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	id := nodes[0].Client().ClusterMyID(ctx).Val()
+	realtest.Eventually(t, patience, func() error { return replica.Client().ClusterReplicate(ctx, id).Err() })
+	replica.WaitInSync(nodes[0])
+	for _, s := range nodes {
+		realtest.Eventually(t, patience, func() error {
+			if known := s.Client().ClusterNodes(ctx).Val(); !strings.Contains(known, "slave "+id) {
+				return fmt.Errorf("%s does not know the replica:\n%s", s.Addr, known)
+			}
+			return nil
+		})
+	}
+
+	r := open(t, Options{URL: "redis+cluster://" + nodes[1].Addr})
+	key := ""
+	for i := range 1000 { // one that lives on the first node
+		if slot, err := nodes[1].Client().ClusterKeySlot(ctx, fmt.Sprint(i)).Result(); err == nil && slot < 16384/3 {
+			key = fmt.Sprint(i)
+			break
+		}
+	}
+	if err := r.Commit.Incr(ctx, key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	replica.WaitInSync(nodes[0])
+	nodes[0].Kill()
+	began := time.Now()
+	realtest.Eventually(t, soon, func() error { return r.Commit.Incr(ctx, key).Err() })
+	t.Logf("writes again %v after kill -9 of the master", time.Since(began).Round(time.Millisecond))
+	if n := replica.Client().Get(ctx, key).Val(); n != "2" {
+		t.Errorf("n = %s, want 2", n)
+	}
+}
+
 // The cluster client repeats commands after a lost connection unless it is kept from it.
 func TestCluster_CommitIsNotRepeated(t *testing.T) {
 	nodes := realtest.Cluster(t, 3)
