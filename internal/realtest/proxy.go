@@ -65,7 +65,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 }
 
 // OnNext waits for the next command for which match says yes, acts on it, and is then spent. match sees every command of every
-// connection, one at a time: its words, which it must not keep. Scripts arrive as EVALSHA or EVAL: match by their arguments.
+// connection, one at a time: its words, which it must not keep. It must not call the proxy. Scripts arrive as EVALSHA or EVAL: match by their arguments.
 func (p *Proxy) OnNext(match func(cmd [][]byte) bool, action Action) *Hook {
 	h := &Hook{match: match, action: action, hit: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 	p.mu.Lock()
