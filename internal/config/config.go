@@ -64,6 +64,7 @@ type Dedup struct {
 type Limits struct {
 	MaxBody   Size `koanf:"max_body" doc:"largest request body after decompression"`
 	MaxEvents int  `koanf:"max_events" doc:"most events in one request"`
+	MaxEvent  Size `koanf:"max_event" doc:"largest event as it stands in the body"`
 }
 
 // Log says what the log on stderr looks like.
@@ -88,7 +89,7 @@ func Default() Config {
 		LateWindow: Duration(week),
 		Journal:    Journal{MaxBytes: 16 << 30, MaxAge: Duration(week), MinFree: 256 << 20},
 		Dedup:      Dedup{Window: Duration(week)},
-		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000},
+		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000, MaxEvent: 64 << 10},
 		Shards:     16,
 		Log:        Log{Level: "info", Format: "auto"},
 		Shutdown:   Shutdown{Grace: Duration(25 * time.Second)},
@@ -138,6 +139,9 @@ func (c *Config) Validate() Faults {
 	}
 	if c.Limits.MaxEvents < 1 || c.Limits.MaxEvents > 5000 {
 		f.add("limits.max_events", "%d: want 1 to 5000", c.Limits.MaxEvents)
+	}
+	if c.Limits.MaxEvent < 1<<10 || c.Limits.MaxEvent > c.Limits.MaxBody {
+		f.add("limits.max_event", "%s: want 1KiB to limits.max_body", c.Limits.MaxEvent)
 	}
 	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&f, "log.format", c.Log.Format, "auto", "text", "json")

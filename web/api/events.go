@@ -47,7 +47,7 @@ func (a *API) Events(c *gin.Context) error {
 	}
 	a.metrics.add(res)
 	status := http.StatusAccepted
-	if res.Received > 0 && len(res.Rejected) == res.Received {
+	if res.AllRejected() {
 		status = http.StatusUnprocessableEntity
 	}
 	buf := buffers.Get().(*[]byte)
