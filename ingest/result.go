@@ -1,0 +1,85 @@
+package ingest
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// Result is what became of a request's events: Received = Accepted + Duplicates + len(Rejected), always.
+type Result struct {
+	Received   int
+	Accepted   int
+	Duplicates int // known only if Applied; else they are among Accepted
+	Rejected   []Rejection
+	Waited     bool // the request asked to wait
+	Applied    bool // the projections have applied the events, so queries see them
+}
+
+// AllRejected tells whether there were events and none was good: the answer is then 422.
+func (r *Result) AllRejected() bool { return r.Received > 0 && len(r.Rejected) == r.Received }
+
+// AppendJSON appends the answer: {"received":3,"accepted":2,"rejected":[{"index":1,"id":"…","code":"too_late","field":"ts",
+// "detail":"…"}]}; id and field are left out when there is none. A request that waited has "duplicates" and "applied" too.
+func (r *Result) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"received":`...)
+	dst = strconv.AppendInt(dst, int64(r.Received), 10)
+	dst = append(dst, `,"accepted":`...)
+	dst = strconv.AppendInt(dst, int64(r.Accepted), 10)
+	if r.Waited {
+		dst = append(dst, `,"duplicates":`...)
+		dst = strconv.AppendInt(dst, int64(r.Duplicates), 10)
+		dst = append(dst, `,"applied":`...)
+		dst = strconv.AppendBool(dst, r.Applied)
+	}
+	dst = append(dst, `,"rejected":[`...)
+	for i := range r.Rejected {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = r.Rejected[i].append(dst)
+	}
+	return append(dst, "]}"...)
+}
+
+func (r *Rejection) append(dst []byte) []byte {
+	dst = append(dst, `{"index":`...)
+	dst = strconv.AppendInt(dst, int64(r.Index), 10)
+	if r.ID != "" {
+		dst = appendQuoted(append(dst, `,"id":`...), r.ID)
+	}
+	dst = appendQuoted(append(dst, `,"code":`...), r.Code)
+	if r.Field != "" {
+		dst = appendQuoted(append(dst, `,"field":`...), r.Field)
+	}
+	dst = appendQuoted(append(dst, `,"detail":`...), r.Detail)
+	return append(dst, '}')
+}
+
+// appendQuoted appends s as a JSON string that is safe inside HTML as well. Bytes that are not UTF-8 become U+FFFD.
+func appendQuoted(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+			i++
+		case c < ' ' || c == 0x7f || c == '<' || c == '>' || c == '&':
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			i++
+		case c < utf8.RuneSelf:
+			dst = append(dst, c)
+			i++
+		default:
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if r == '\u2028' || r == '\u2029' {
+				dst = append(dst, '\\', 'u', '2', '0', '2', hex[r&15])
+			} else {
+				dst = utf8.AppendRune(dst, r)
+			}
+			i += n
+		}
+	}
+	return append(dst, '"')
+}
