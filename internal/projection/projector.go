@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall/rollcall/internal/clock"
+	"github.com/rollcall/rollcall/internal/event"
 	"github.com/rollcall/rollcall/internal/journal"
 	"github.com/rollcall/rollcall/internal/projection/dedup"
 )
@@ -287,7 +288,8 @@ func (e *epoch) check(ctx context.Context, key string, pl place, first, last uin
 // journalError makes a stop of what waiting can't heal.
 func journalError(err error) error {
 	switch {
-	case errors.Is(err, journal.ErrGap), errors.Is(err, journal.ErrBeforeFirst), errors.Is(err, journal.ErrBeyondEnd):
+	case errors.Is(err, journal.ErrGap), errors.Is(err, journal.ErrBeforeFirst), errors.Is(err, journal.ErrBeyondEnd),
+		errors.Is(err, event.ErrDamaged), errors.Is(err, event.ErrVersion):
 		return halt("journal: %v", err)
 	}
 	return fmt.Errorf("journal: %w", err)
