@@ -65,7 +65,7 @@ var Keys = []ident.KeyDoc{
 // Keep is how long period keys live, after the later of the period's end and the receive time of the event that wrote them.
 type Keep struct {
 	Hours time.Duration // sketches of hours; 0 = 45 days
-	Days  time.Duration // sketches and counts of days; 0 = 400 days
+	Days  time.Duration // sketches and counts of days; 0 = 400 days; never shorter than Hours
 }
 
 const day = 24 * time.Hour // of keep times: they are spans, not calendar days
@@ -77,6 +77,7 @@ func (k Keep) orDefault() Keep {
 	if k.Days == 0 {
 		k.Days = 400 * day
 	}
+	k.Days = max(k.Days, k.Hours) // what an hour has, its day must have: see settle
 	return k
 }
 
