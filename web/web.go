@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall/rollcall/internal/apperr"
-	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/web/api"
 )
 
@@ -30,7 +29,6 @@ type Options struct {
 	Ready     api.Ready
 	ForIngest func(part string) bool // whether taking events needs a part of Ready
 	Registry  *prometheus.Registry
-	Clock     clock.Clock
 	Version   string
 	Log       *slog.Logger
 }
@@ -67,7 +65,7 @@ func New(o Options) *Server {
 	if err := e.SetTrustedProxies(nil); err != nil {
 		panic(err)
 	}
-	s.routes(api.New(api.Options{Ingest: o.Ingest, Counts: o.Counts, Keys: o.Keys, MaxBody: o.MaxBody, Clock: o.Clock, Version: o.Version, Registry: o.Registry}))
+	s.routes(api.New(api.Options{Ingest: o.Ingest, Counts: o.Counts, Keys: o.Keys, MaxBody: o.MaxBody, Version: o.Version, Registry: o.Registry}))
 	unmatched := s.metrics.route("unmatched")
 	e.NoRoute(s.handleAs(unmatched, func(*gin.Context) error { return errNoRoute }))
 	e.NoMethod(s.handleAs(unmatched, func(c *gin.Context) error { return errNoMethod }))

@@ -21,7 +21,6 @@ import (
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/apperr"
-	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/period"
 	"github.com/rollcall/rollcall/web/api"
 )
@@ -85,7 +84,6 @@ func setUp(t testing.TB, level slog.Level, projects ...string) *fixture {
 		Ready:     func(context.Context) []api.Part { return f.parts },
 		ForIngest: func(part string) bool { return part == "journal" },
 		Registry:  prometheus.NewRegistry(),
-		Clock:     clock.NewManual(time.Date(2026, 11, 30, 17, 0, 0, 0, time.UTC)),
 		Log:       slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: level})),
 	})
 	return f
@@ -240,37 +238,40 @@ func TestProblems(t *testing.T) {
 	if w.Header().Get("Allow") != "POST" {
 		t.Errorf("Allow %q; want POST", w.Header().Get("Allow"))
 	}
-	if p := problem(t, f.do("GET", "/v1/counts?key=rcr_r&event=a&from=x", ""), 422, "parameter_missing"); p["field"] != "to" {
-		t.Errorf("field %v; want to", p["field"])
-	}
 }
 
-func TestCountsRange(t *testing.T) {
+func TestCountsPassesOnWhatWasAsked(t *testing.T) {
 	f := setUp(t, slog.LevelInfo)
-	ok := func(query, from, to string, interval period.Kind) {
+	ok := func(query, from, to, named string, interval period.Kind) {
 		t.Helper()
 		w := f.do("GET", "/v1/counts?key=rcr_r&event=%E9%98%85%E8%AF%BB"+query, "")
-		if q := f.rooms.counts; w.Code != 200 || q.Event != "阅读" || q.From != from || q.To != to || q.Interval != interval || q.Zone != time.UTC {
-			t.Errorf("%s: %d, asked for %+v; want %s to %s by %s", query, w.Code, q, from, to, interval)
+		q := f.rooms.counts
+		if w.Code != 200 || q.Event != "阅读" || q.From != from || q.To != to || q.Period != named || q.Interval != interval || q.Zone != time.UTC {
+			t.Errorf("%s: %d, asked for %+v; want %s to %s, %s by %s", query, w.Code, q, from, to, named, interval)
 		}
 	}
-	ok("", "2026-11-24T00:00:00Z", "2026-12-01T00:00:00Z", period.Day)
-	ok("&period=today&interval=hour", "2026-11-30T00:00:00Z", "2026-12-01T00:00:00Z", period.Hour)
-	ok("&from=2026-01-01&to=2026-02-01&interval=week", "2026-01-01", "2026-02-01", period.Week)
-	ok("&from=2026-01-01T00:00:00%2B08:00&to=2026-02-01", "2026-01-01T00:00:00+08:00", "2026-02-01", period.Day)
-	no := func(query, code, field string) {
+	ok("", "", "", "7d", period.Day)
+	ok("&period=today&interval=hour", "", "", "today", period.Hour)
+	ok("&from=2026-01-01&to=2026-02-01&interval=week", "2026-01-01", "2026-02-01", "", period.Week)
+	ok("&from=2026-01-01T00:00:00%2B08:00", "2026-01-01T00:00:00+08:00", "", "", period.Day)
+	problem(t, f.do("GET", "/v1/counts?key=rcr_r&event=a&interval=year", ""), 422, "bad_interval")
+}
+
+func TestCSVByNameOrByAccept(t *testing.T) {
+	f := setUp(t, slog.LevelInfo)
+	is := func(path, accept string, csv bool) {
 		t.Helper()
-		p := problem(t, f.do("GET", "/v1/counts?key=rcr_r&"+query, ""), 422, code)
-		if p["field"] != field {
-			t.Errorf("%s: field %v; want %s", query, p["field"], field)
+		w := f.do("GET", path+"?key=rcr_r&event=a", "", "Accept", accept)
+		if got := strings.HasPrefix(w.Body.String(), "label,from,to,pv,uv"); w.Code != 200 || got != csv || got != strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
+			t.Errorf("%s with %q: %d %s %.40s; want CSV: %v", path, accept, w.Code, w.Header().Get("Content-Type"), w.Body, csv)
 		}
 	}
-	no("from=2026-01-01&to=2026-01-02", "parameter_missing", "event")
-	no("event=a&to=2026-01-02", "parameter_missing", "from")
-	no("event=a&from=2026-01-02", "parameter_missing", "to")
-	no("event=a&period=1w", "bad_period", "period")
-	no("event=a&period=1d&from=2026-01-02", "bad_period", "period")
-	no("event=a&interval=year", "bad_interval", "interval")
+	is("/v1/counts", "", false)
+	is("/v1/counts", "*/*", false)
+	is("/v1/counts", "text/csv", true)
+	is("/v1/counts", "Text/CSV;q=0.9, */*", true)
+	is("/v1/counts", "application/json, text/csv", false)
+	is("/v1/counts.csv", "application/json", true)
 }
 
 func TestPanicIsA500WithAStackInTheLog(t *testing.T) {

@@ -75,7 +75,7 @@ type Log struct {
 
 // Shutdown says how a stop goes.
 type Shutdown struct {
-	Grace Duration `koanf:"grace" doc:"longest time from the signal to the exit; requests still being sent after four fifths of it are cut"`
+	Grace Duration `koanf:"grace" doc:"longest time from the signal to the exit; requests still being sent after three fifths of it are cut"`
 	Delay Duration `koanf:"delay" doc:"time between readiness going red and the end of new connections, for a load balancer to notice; part of grace"`
 }
 

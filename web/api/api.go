@@ -10,7 +10,6 @@ import (
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
-	"github.com/rollcall/rollcall/internal/clock"
 )
 
 // Accepter takes events; *ingest.Ingest is one.
@@ -32,7 +31,6 @@ type Options struct {
 	Counts   Counter
 	Keys     *Keyring
 	MaxBody  int64 // bytes of a request body as sent
-	Clock    clock.Clock
 	Version  string
 	Registry prometheus.Registerer
 }

@@ -1,26 +1,19 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/rollcall/rollcall/counters"
-	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/period"
 )
 
-var (
-	errNoEvent  = apperr.New(apperr.Invalid, "parameter_missing", "event must be given: the name of an event, or * for any.").On("event")
-	errHalf     = apperr.New(apperr.Invalid, "parameter_missing", "from and to come together: a range [from, to) of dates or instants.")
-	errTwoRange = apperr.New(apperr.Invalid, "bad_period", "Give from and to, or period, not both.").On("period")
-)
-
-// Counts is GET /v1/counts and /v1/counts.csv: ?event=, and from= with to=, or period= (today, yesterday, 1d to 400d), and
-// interval= (day by default).
+// Counts is GET /v1/counts and /v1/counts.csv: ?event=, from= (and to=, by default the end of today) or period= (today, yesterday,
+// 1d to 400d, by default 7d), and interval= (by default day).
 func (a *API) Counts(c *gin.Context) error {
 	_, project, err := a.o.Keys.authorize(c, Read)
 	if err != nil {
@@ -28,14 +21,11 @@ func (a *API) Counts(c *gin.Context) error {
 	}
 	query := c.Request.URL.RawQuery
 	r := counters.CountsRequest{
-		Project: project.ID, Zone: project.Zone,
-		Event: queryValue(query, "event"),
+		Project: project.ID, Zone: project.Zone, Event: queryValue(query, "event"),
+		From: queryValue(query, "from"), To: queryValue(query, "to"), Period: queryValue(query, "period"),
 	}
-	if r.Event == "" {
-		return errNoEvent
-	}
-	if r.From, r.To, err = a.countsRange(query, project.Zone); err != nil {
-		return err
+	if r.From == "" && r.To == "" && r.Period == "" {
+		r.Period = "7d"
 	}
 	interval := queryValue(query, "interval")
 	if interval == "" {
@@ -50,7 +40,11 @@ func (a *API) Counts(c *gin.Context) error {
 	}
 	c.Writer.Header()["Vary"] = []string{"Accept"}
 	if strings.HasSuffix(c.FullPath(), ".csv") || wantsCSV(c.Request.Header.Get("Accept")) {
-		send(c, http.StatusOK, csvType, appendCSV(nil, counts))
+		var table bytes.Buffer
+		if err := counts.WriteCSV(&table); err != nil {
+			return err
+		}
+		send(c, http.StatusOK, csvType, table.Bytes())
 		return nil
 	}
 	body, err := json.Marshal(counts)
@@ -59,26 +53,6 @@ func (a *API) Counts(c *gin.Context) error {
 	}
 	send(c, http.StatusOK, jsonType, append(body, '\n'))
 	return nil
-}
-
-// countsRange reads from and to, or the period that ends with today; without either, the last seven days.
-func (a *API) countsRange(query string, zone *time.Location) (from, to string, err error) {
-	from, to = queryValue(query, "from"), queryValue(query, "to")
-	name := queryValue(query, "period")
-	switch {
-	case name != "" && (from != "" || to != ""):
-		return "", "", errTwoRange
-	case from != "" && to != "":
-		return from, to, nil
-	case to != "":
-		return "", "", errHalf.On("from")
-	case from != "":
-		return "", "", errHalf.On("to")
-	case name == "":
-		name = "7d"
-	}
-	first, end, err := period.Named(name, a.o.Clock.Now(), zone)
-	return first.Format(time.RFC3339), end.Format(time.RFC3339), err
 }
 
 // wantsCSV tells whether a client names CSV before JSON.

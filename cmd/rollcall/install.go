@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/internal/ident"
+)
+
+// installKey holds what must never change under existing counts. HASH, no TTL; written by the first start that names a field,
+// never changed. Fields: shards, journal (its identity), zone:<project>.
+var installKey = "rc:{" + ident.Tag(0) + "}:meta:install"
+
+const zoneField = "zone:"
+
+var errMismatch = errors.New("this configuration does not fit the counts in Redis")
+
+// checkInstall records what this node stands for in Redis, or compares it with what an earlier start recorded. An error that is
+// not errMismatch means that Redis can't be asked now.
+func (n *node) checkInstall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	have, err := recordInstall(ctx, n.redis.Commit, n.install())
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", installKey, err)
+	}
+	if err := compareInstall(n.install(), have); err != nil {
+		return err
+	}
+	return n.zones.recorded(have)
+}
+
+func (n *node) install() map[string]string {
+	m := map[string]string{"shards": strconv.Itoa(n.c.Shards), "journal": n.journal.Identity()}
+	for _, p := range n.c.Projects {
+		m[zoneField+p.ID] = p.Zone
+	}
+	return m
+}
+
+// recordInstall adds the fields that are missing and returns all.
+func recordInstall(ctx context.Context, r redis.UniversalClient, want map[string]string) (map[string]string, error) {
+	for field, value := range want {
+		if err := r.HSetNX(ctx, installKey, field, value).Err(); err != nil {
+			return nil, err
+		}
+	}
+	return r.HGetAll(ctx, installKey).Result()
+}
+
+// compareInstall reports every field that differs, with the way out.
+func compareInstall(want, have map[string]string) error {
+	var faults []string
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		if have[field] == want[field] {
+			continue
+		}
+		project, isZone := strings.CutPrefix(field, zoneField)
+		switch {
+		case isZone:
+			faults = append(faults, fmt.Sprintf("project %s was counted in zone %s, the configuration says %s: set it back, or start with a new data folder (and an empty Redis) and import again",
+				project, have[field], want[field]))
+		case field == "shards":
+			faults = append(faults, fmt.Sprintf("the counts are in %s shards, the configuration says %s: set it back, or start with a new data folder (and an empty Redis) and import again",
+				have[field], want[field]))
+		default:
+			faults = append(faults, fmt.Sprintf("the counts were made from journal %s, this one is %s: bring the right journal and Redis together, or empty this Redis to count again what the journal still has",
+				have[field], want[field]))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w:\n  %s", errMismatch, strings.Join(faults, "\n  "))
+}
+
+// awaitInstall checks until it fits: a Redis that was away at the start is judged when it comes. False when ctx ends.
+func (n *node) awaitInstall(ctx context.Context) bool {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := n.checkInstall(ctx)
+		if err == nil {
+			n.mismatch.Store(nil)
+			return true
+		}
+		if errors.Is(err, errMismatch) && n.mismatch.Load() == nil {
+			n.log.Error("the projector does not start", "err", err)
+		}
+		n.mismatch.Store(&err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// zones knows the zone of every project that has events: those configured, and those an earlier configuration had.
+type zones struct {
+	mu sync.RWMutex
+	m  map[string]*time.Location
+}
+
+func (z *zones) configured(projects []ingest.Project) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.m = map[string]*time.Location{}
+	for _, p := range projects {
+		z.m[p.ID] = p.Zone
+	}
+}
+
+func (z *zones) recorded(install map[string]string) error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for field, name := range install {
+		project, ok := strings.CutPrefix(field, zoneField)
+		if !ok || z.m[project] != nil {
+			continue
+		}
+		loc, err := time.LoadLocation(name)
+		if err != nil {
+			return fmt.Errorf("%s, field %s: %w", installKey, field, err)
+		}
+		z.m[project] = loc
+	}
+	return nil
+}
+
+// of returns a project's zone; UTC for one that nobody has ever configured.
+func (z *zones) of(project string) *time.Location {
+	z.mu.RLock()
+	defer z.mu.RUnlock()
+	if loc := z.m[project]; loc != nil {
+		return loc
+	}
+	return time.UTC
+}

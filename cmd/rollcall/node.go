@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/internal/clock"
+	"github.com/rollcall/rollcall/internal/config"
+	"github.com/rollcall/rollcall/internal/journal"
+	"github.com/rollcall/rollcall/internal/obs"
+	"github.com/rollcall/rollcall/internal/projection"
+	"github.com/rollcall/rollcall/internal/redisx"
+	"github.com/rollcall/rollcall/web"
+)
+
+// node is one running rollcall: every part, in the order in which they are opened.
+type node struct {
+	c         config.Config
+	log       *slog.Logger
+	keys      keyFiles
+	journal   *journal.Journal
+	redis     *redisx.Redis
+	zones     zones
+	projector *projection.Projector
+	server    *web.Server
+	probe     probe
+
+	mismatch      atomic.Pointer[error] // why the projector may not start
+	endProjector  context.CancelFunc
+	projectorDone chan struct{}
+}
+
+// newNode opens every part. On an error nothing is left open.
+func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, err error) {
+	n := &node{c: c, log: log}
+	defer func() {
+		if err != nil {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Shutdown.Grace))
+			defer cancel()
+			err = errors.Join(err, n.closeStores(end))
+		}
+	}()
+	redisx.LogClient(log)
+	projects, err := projectList(c)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := n.openKeys(projects)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.openStores(ctx); err != nil {
+		return nil, err
+	}
+	n.zones.configured(projects)
+	if err := n.checkInstall(ctx); errors.Is(err, errMismatch) {
+		return nil, err
+	}
+	n.projector, err = projection.New(projection.Options{
+		Journal:     n.journal,
+		Redis:       n.redis.Commit,
+		Shards:      c.Shards,
+		Projections: []projection.Projection{counters.NewProjection(counters.Options{Zone: n.zones.of})},
+		DedupDir:    filepath.Join(c.Data, "dedup"),
+		DedupWindow: time.Duration(c.Dedup.Window),
+		Check:       n.redis.CheckServer,
+		Exclusive:   c.Journal.URL == "",
+		Log:         log.With("part", "projector"),
+		Clock:       clock.System{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	limits := ingest.Limits{MaxBody: int64(c.Limits.MaxBody), MaxEvents: c.Limits.MaxEvents, MaxEvent: int(c.Limits.MaxEvent)}
+	registry := obs.NewRegistry(buildVersion())
+	registry.MustRegister(n.collectors()...)
+	n.server = web.New(web.Options{
+		Ingest:    ingest.New(ingest.Options{Journal: n.journal, Clock: clock.System{}, Limits: limits}),
+		Counts:    counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: clock.System{}}),
+		Keys:      ring,
+		MaxBody:   int64(c.Limits.MaxBody),
+		Ready:     n.ready,
+		ForIngest: func(part string) bool { return part == partJournal },
+		Registry:  registry,
+		Version:   buildVersion(),
+		Log:       log.With("part", "web"),
+	})
+	return n, nil
+}
+
+// openStores opens the journal and Redis.
+func (n *node) openStores(ctx context.Context) (err error) {
+	j := n.c.Journal
+	open, cancel := openLimit(ctx, j.URL)
+	defer cancel()
+	n.journal, err = journal.Open(open, journal.Options{
+		Dir:      filepath.Join(n.c.Data, "journal"),
+		URL:      string(j.URL),
+		MaxBytes: int64(j.MaxBytes),
+		MaxAge:   time.Duration(j.MaxAge),
+		MinFree:  int64(j.MinFree),
+		Log:      n.log,
+		Clock:    clock.System{},
+	})
+	if err != nil {
+		return fmt.Errorf("opening the journal: %w", err)
+	}
+	open, cancel = openLimit(ctx, n.c.Redis.URL)
+	defer cancel()
+	n.redis, err = redisx.Open(open, redisx.Options{
+		URL: string(n.c.Redis.URL),
+		Dir: filepath.Join(n.c.Data, "redis"),
+		Log: n.log.With("part", "redis"),
+	})
+	if err != nil {
+		return fmt.Errorf("opening Redis: %w", err)
+	}
+	return nil
+}
+
+func projectList(c config.Config) ([]ingest.Project, error) {
+	var list []ingest.Project
+	for _, p := range c.Projects {
+		zone, err := time.LoadLocation(p.Zone)
+		if err != nil {
+			return nil, err // Validate has looked at it
+		}
+		list = append(list, ingest.Project{ID: p.ID, Zone: zone, LateWindow: time.Duration(p.LateWindow)})
+	}
+	return list, nil
+}
+
+// startProjector runs the projector until stop. It ends by itself only with a fault, which it sends.
+func (n *node) startProjector(faults chan<- error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.endProjector, n.projectorDone = cancel, make(chan struct{})
+	go func() {
+		defer close(n.projectorDone)
+		if !n.awaitInstall(ctx) {
+			return
+		}
+		if err := n.projector.Run(ctx); err != nil {
+			faults <- fmt.Errorf("projector: %w", err)
+		}
+	}()
+}
+
+// stop ends everything in the order in which nothing is lost: readiness off, no new requests, those in flight answered (all while
+// the projector goes on), then the projector, the journal, and Redis last. Each step has a deadline of its own, so that a slow one
+// takes nothing from the next. What was answered 202 is in the journal whatever happens here. An error means that something did not
+// end in time.
+func (n *node) stop(s config.Shutdown) error {
+	began, fifth := time.Now(), time.Duration(s.Grace)/5
+	// step lasts until so many fifths of the grace have passed, but at least one.
+	step := func(fifths time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.Background(), max(fifths*fifth-time.Since(began), fifth))
+	}
+	n.server.NotReady()
+	time.Sleep(time.Duration(s.Delay))
+	ctx, cancel := step(3)
+	defer cancel()
+	err := n.server.Stop(ctx)
+
+	if n.endProjector != nil {
+		n.endProjector()
+		ctx, cancel := step(4)
+		defer cancel()
+		select {
+		case <-n.projectorDone:
+		case <-ctx.Done():
+			err = errors.Join(err, errors.New("the projector did not end in time"))
+		}
+	}
+	ctx, cancel = step(5)
+	defer cancel()
+	return errors.Join(err, n.closeStores(ctx))
+}
+
+func (n *node) closeStores(ctx context.Context) (err error) {
+	if n.journal != nil {
+		err = n.journal.Close(ctx)
+	}
+	if n.redis != nil {
+		err = errors.Join(err, n.redis.Close(ctx))
+	}
+	return err
+}
