@@ -22,26 +22,27 @@ const smallBody = 1 << 20
 
 // bodies reads the bodies of requests. It is safe for concurrent use.
 type bodies struct {
-	limit int           // bytes, after decompression
-	large chan struct{} // a slot for each decompression over smallBody; work of the processor alone, no client is waited for
-	zstd  *zstd.Decoder
-	gzips sync.Pool // *gzip.Reader
-	small sync.Pool // *[]byte of up to smallBody
-	full  sync.Pool // *[]byte of limit bytes
+	limit int // bytes, after decompression
+	// What is costly exists only a few times, one for each processor, and is made when first needed (nil before). It is held for
+	// the work of the processor alone: the compressed body is here already, so no slow client can keep it.
+	large chan []byte        // buffers of limit bytes
+	zstds chan *zstd.Decoder // each may hold a window of 8 MiB
+	gzips sync.Pool          // *gzip.Reader, some 40 KiB
+	small sync.Pool          // *[]byte of up to smallBody
 }
 
 func newBodies(limit int) *bodies {
-	n := max(2, runtime.GOMAXPROCS(0)/2)
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(uint64(limit)+1), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		panic(fmt.Sprintf("ingest: %v", err)) // the options are wrong
-	}
-	return &bodies{
-		limit: limit, large: make(chan struct{}, n), zstd: d,
+	n := max(2, runtime.GOMAXPROCS(0))
+	bs := &bodies{
+		limit: limit, large: make(chan []byte, n), zstds: make(chan *zstd.Decoder, n),
 		gzips: sync.Pool{New: func() any { return new(gzip.Reader) }},
 		small: sync.Pool{New: func() any { return new([]byte) }},
-		full:  sync.Pool{New: func() any { b := make([]byte, 0, limit); return &b }},
 	}
+	for range n {
+		bs.large <- nil
+		bs.zstds <- nil
+	}
+	return bs
 }
 
 // The refusals of a body as a whole.
@@ -115,15 +116,17 @@ func (bs *bodies) read(ctx context.Context, r io.Reader, encoding string) (body 
 
 // decodeLarge decompresses into one of the few buffers of the full limit and returns a copy of just the right size.
 func (bs *bodies) decodeLarge(ctx context.Context, decode func(dst, src []byte) ([]byte, error), raw []byte) ([]byte, error) {
+	var buf []byte
 	select {
-	case bs.large <- struct{}{}:
-		defer func() { <-bs.large }()
+	case buf = <-bs.large:
 	case <-ctx.Done():
 		return nil, errUnreadable.With(ctx.Err())
 	}
-	buf := bs.full.Get().(*[]byte)
-	defer bs.full.Put(buf)
-	out, err := decode((*buf)[:0], raw)
+	if buf == nil {
+		buf = make([]byte, 0, bs.limit)
+	}
+	defer func() { bs.large <- buf }()
+	out, err := decode(buf[:0], raw)
 	if err != nil {
 		return nil, err
 	}
@@ -172,17 +175,51 @@ func readAll(r io.Reader, dst []byte, limit int) ([]byte, error) {
 func (bs *bodies) gunzip(dst, src []byte) ([]byte, error) {
 	z := bs.gzips.Get().(*gzip.Reader)
 	defer bs.gzips.Put(z)
-	if err := z.Reset(bytes.NewReader(src)); err != nil {
-		return dst, errNotGzip.With(err)
+	err := z.Reset(bytes.NewReader(src))
+	if err == nil {
+		dst, err = fill(dst, z)
 	}
+	if err != nil && !errors.Is(err, errFull) {
+		err = errNotGzip.With(err)
+	}
+	return dst, err
+}
+
+// unzstd decompresses all frames of src into the capacity of dst.
+func (bs *bodies) unzstd(dst, src []byte) (_ []byte, err error) {
+	z := <-bs.zstds
+	defer func() { bs.zstds <- z }()
+	if z == nil {
+		// One goroutine, the caller's. A frame's window is bounded like the body it belongs to, but 8 MiB must be supported (RFC 8878).
+		window := uint64(max(bs.limit, 8<<20))
+		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(window), zstd.WithDecoderMaxWindow(window))
+		if err != nil {
+			return dst, err
+		}
+	}
+	if err = z.Reset(bytes.NewReader(src)); err == nil {
+		dst, err = fill(dst, z)
+	}
+	switch {
+	case err == nil, errors.Is(err, errFull):
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded):
+		err = bs.tooLarge()
+	default:
+		err = errNotZstd.With(err)
+	}
+	return dst, err
+}
+
+// fill appends all of r to dst within its capacity; more is errFull.
+func fill(dst []byte, r io.Reader) ([]byte, error) {
 	for {
 		to := dst[len(dst):cap(dst)]
-		var probe [1]byte
-		if len(to) == 0 {
-			to = probe[:]
+		full := len(to) == 0
+		if full {
+			to = make([]byte, 1) // there may be nothing more but the end
 		}
-		n, err := z.Read(to)
-		if len(dst) == cap(dst) && n > 0 {
+		n, err := r.Read(to)
+		if full && n > 0 {
 			return dst, errFull
 		}
 		dst = dst[:len(dst)+n]
@@ -190,20 +227,7 @@ func (bs *bodies) gunzip(dst, src []byte) ([]byte, error) {
 			return dst, nil
 		}
 		if err != nil {
-			return dst, errNotGzip.With(err)
+			return dst, err
 		}
-	}
-}
-
-// unzstd decompresses all frames of src into the capacity of dst.
-func (bs *bodies) unzstd(dst, src []byte) ([]byte, error) {
-	out, err := bs.zstd.DecodeAll(src, dst)
-	switch {
-	case err == nil:
-		return out, nil
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return dst, errFull
-	default:
-		return dst, errNotZstd.With(err)
 	}
 }

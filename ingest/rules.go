@@ -1,7 +1,3 @@
-// Package ingest accepts events: it turns the bytes of a request into judged events, appends them to the journal as one chunk
-// and answers for each event what became of it.
-//
-// The forms of a body are in forms.go, an event's fields in fields.go, the reasons for a refusal in codes.go.
 package ingest
 
 import (
