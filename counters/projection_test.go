@@ -181,6 +181,23 @@ func TestRD07_ExpiryIsFixed(t *testing.T) {
 	}
 }
 
+// A user whom the mirrors know sends nothing to the sketches, but the keys live on for him.
+func TestExpiryGrowsWithoutChange(t *testing.T) {
+	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
+	d.write(users(1, 200, at(t, "2026-11-30T10:00:00Z"))...)
+	d.run()
+	sent := d.users
+	for range 3 {
+		d.clock.Add(day)
+		d.write(view("u7", at(t, "2026-11-30T10:00:00Z")))
+		d.run()
+		d.check()
+	}
+	if d.users != sent {
+		t.Errorf("%d users sent, want none", d.users-sent)
+	}
+}
+
 func TestRD09_RewritingKeepsTheExpiry(t *testing.T) {
 	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
 	for i := range 300 { // hashes, sparse and dense sketches, with and without mirrors, in several epochs
