@@ -2,6 +2,8 @@ package projection
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -174,4 +176,44 @@ func TestCommitOfManyWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantKey(t, rdb, "rc:{00}:pv", "100")
+}
+
+// A Redis whose append-only file was cut inside a commit may replay the torn half at the load after the next (see commit.lua). The
+// next commit must then be refused; what is counted twice must never pass in silence.
+func TestTornCommitReplayedByRedis(t *testing.T) {
+	noticed := 0
+	for cut := int64(5); cut < 400; cut += 30 {
+		s := realtest.Redis(t, "appendfsync always")
+		rdb := s.Client()
+		claimed(t, rdb)
+		const write = "INCRBY rc:{00}:pv 100"
+		commit := func(from, to int) error { return send(t.Context(), rdb, "e1", from, to, write) }
+		if err := errors.Join(commit(0, 1), commit(1, 2), commit(2, 3)); err != nil {
+			t.Fatal(err)
+		}
+		s.Kill()
+		s.CutAOF(cut)
+		s.Start()
+		offset, err := rdb.HGet(t.Context(), testMeta, "offset").Int()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantKey(t, rdb, "rc:{00}:pv", strconv.Itoa(offset*100))
+		if err := commit(offset, offset+1); err != nil {
+			t.Fatal(err)
+		}
+		s.Kill()
+		s.Start()
+		if err := commit(offset+1, offset+2); err != nil {
+			wantErr(t, err, "DIRTY a torn commit was replayed")
+			reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal").Slice()
+			if err != nil || reply[0] != int64(0) {
+				t.Fatalf("cut %d: claimed: %v %v", cut, reply, err)
+			}
+			noticed++
+			continue
+		}
+		wantKey(t, rdb, "rc:{00}:pv", strconv.Itoa((offset+2)*100))
+	}
+	t.Log("torn commits replayed by this Redis, and refused:", noticed)
 }

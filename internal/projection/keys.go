@@ -8,7 +8,7 @@ import "github.com/rollcall/rollcall/internal/ident"
 //	rc:{00}:lock:projector
 const LockKey = "rc:{00}:lock:projector"
 
-// MetaKey holds the place of a projection in a shard. HASH: offset, sum, asof, epoch, journal, dirty. No TTL. Writer: the projector,
+// MetaKey holds the place of a projection in a shard. HASH: offset, sum, asof, epoch, journal, begun, ended, dirty. No TTL. Writer: the projector,
 // in the same script as the shard's state.
 //
 //	rc:{0a}:meta:counters

@@ -38,9 +38,10 @@ type Options struct {
 	Projections []Projection
 	DedupDir    string
 	DedupWindow time.Duration
-	Exclusive   bool          // no other projector can exist (the journal is held by this process): the lock is taken over at once
-	BatchEvents int           // most events in one commit; 0 = 50,000
-	Linger      time.Duration // how long a batch waits for more events; 0 = 15 ms. A caller who waits for an answer cuts it short
+	Check       func(context.Context) error // whether Redis may be used; asked at the begin of each epoch. May be nil
+	Exclusive   bool                        // no other projector can exist (the journal is held by this process): the lock is taken over at once
+	BatchEvents int                         // most events in one commit; 0 = 50,000
+	Linger      time.Duration               // how long a batch waits for more events; 0 = 15 ms. A caller who waits for an answer cuts it short
 	Log         *slog.Logger
 	Clock       clock.Clock
 }
@@ -196,6 +197,11 @@ type epoch struct {
 
 // epoch claims the shards, checks that Redis, journal and dedup store belong together, and runs the three stages.
 func (p *Projector) epoch(ctx context.Context) error {
+	if p.o.Check != nil {
+		if err := p.o.Check(ctx); err != nil {
+			return err
+		}
+	}
 	e := &epoch{p: p, token: rand.Text(), commits: make(chan *commit)}
 	release, ctx, err := p.lock(ctx, e.token)
 	if err != nil {
