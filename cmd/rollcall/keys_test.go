@@ -1,5 +1,4 @@
-// Package docs holds the tests that keep the documents true.
-package docs
+package main
 
 import (
 	"flag"
@@ -13,10 +12,11 @@ import (
 	"github.com/rollcall/rollcall/internal/projection"
 )
 
-var update = flag.Bool("update", false, "write the table into KEYS.md")
+var updateKeys = flag.Bool("update-keys", false, "write the table into docs/KEYS.md")
 
-// TestKeys compares the table in KEYS.md with the keys that the rooms describe.
+// TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.
 func TestKeys(t *testing.T) {
+	const keysDoc = "../../docs/KEYS.md"
 	keys := slices.Concat([]ident.KeyDoc{
 		{
 			Pattern: "rc:{SS}:meta:<projection>", Type: "HASH: offset, sum, asof, epoch, journal, dirty", TTL: "none", Writer: "projector",
@@ -27,24 +27,24 @@ func TestKeys(t *testing.T) {
 			Example: projection.LockKey,
 		},
 	}, counters.Keys)
-	b, err := os.ReadFile("KEYS.md")
+	b, err := os.ReadFile(keysDoc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "by `go test ./docs -update` -->\n", "<!-- end of table -->"
+	const begin, end = "-->\n", "<!-- end of table -->"
 	head, rest, ok := strings.Cut(string(b), begin)
 	table, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		t.Fatal("KEYS.md has lost the marks around its table")
+		t.Fatal("docs/KEYS.md has lost the marks around its table")
 	}
 	want := ident.KeyTable(keys)
-	if *update {
-		if err := os.WriteFile("KEYS.md", []byte(head+begin+want+end+tail), 0o644); err != nil {
+	if *updateKeys {
+		if err := os.WriteFile(keysDoc, []byte(head+begin+want+end+tail), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if table != want {
-		t.Errorf("the table in KEYS.md is\n%s\nthe rooms describe\n%s\nrun go test ./docs -update", table, want)
+		t.Errorf("the table in docs/KEYS.md is\n%s\nthe rooms describe\n%s\nrun go test ./cmd/rollcall -run TestKeys -update-keys", table, want)
 	}
 }
