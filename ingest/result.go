@@ -45,18 +45,18 @@ func (r *Rejection) append(dst []byte) []byte {
 	dst = append(dst, `{"index":`...)
 	dst = strconv.AppendInt(dst, int64(r.Index), 10)
 	if r.ID != "" {
-		dst = appendQuoted(append(dst, `,"id":`...), r.ID)
+		dst = AppendQuoted(append(dst, `,"id":`...), r.ID)
 	}
-	dst = appendQuoted(append(dst, `,"code":`...), r.Code)
+	dst = AppendQuoted(append(dst, `,"code":`...), r.Code)
 	if r.Field != "" {
-		dst = appendQuoted(append(dst, `,"field":`...), r.Field)
+		dst = AppendQuoted(append(dst, `,"field":`...), r.Field)
 	}
-	dst = appendQuoted(append(dst, `,"detail":`...), r.Detail)
+	dst = AppendQuoted(append(dst, `,"detail":`...), r.Detail)
 	return append(dst, '}')
 }
 
-// appendQuoted appends s as a JSON string that is safe inside HTML as well. Bytes that are not UTF-8 become U+FFFD.
-func appendQuoted(dst []byte, s string) []byte {
+// AppendQuoted appends s as a JSON string that is safe inside HTML as well. Bytes that are not UTF-8 become U+FFFD.
+func AppendQuoted(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
