@@ -250,7 +250,7 @@ func partLag(ctx context.Context, s settings) error {
 	s.seconds *= 2
 	wg.Go(func() { under, loadErr = hit(t, s, 64, 1, half) })
 	var lags []float64
-	for n := 0; time.Duration(n)*20*time.Millisecond < s.seconds-time.Second; n++ {
+	for n, began := 0, time.Now(); time.Since(began) < s.seconds-time.Second; n++ {
 		lag, err := probe(t, strings.TrimSpace(string(read)), fmt.Sprintf("probe-%d", n))
 		if err != nil {
 			return err

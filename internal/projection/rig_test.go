@@ -96,12 +96,15 @@ type rig struct {
 	next  int    // number of the next fresh id
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigKeeping(t, 7*24*time.Hour) }
+
+// newRigKeeping has a journal from which Trim removes what is older than keep.
+func newRigKeeping(t *testing.T, keep time.Duration) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), pv: map[string]int{}, users: map[string]map[string]bool{}}
 	r.redis = denseRedis(t)
 	r.proxy = realtest.NewProxy(t, r.redis.Addr)
-	r.j = r.openJournal()
+	r.j = r.openJournal(keep)
 	return r
 }
 
@@ -110,10 +113,10 @@ func denseRedis(t *testing.T) *realtest.RedisServer {
 	return realtest.Redis(t, "hll-sparse-max-bytes 0")
 }
 
-func (r *rig) openJournal() *journal.Journal {
+func (r *rig) openJournal(keep time.Duration) *journal.Journal {
 	r.t.Helper()
 	j, err := journal.Open(r.t.Context(), journal.Options{Dir: filepath.Join(r.dir, "journal"), Log: quiet(), Clock: clock.System{},
-		MaxAge: time.Millisecond, Slack: time.Millisecond}) // Trim removes whatever it is allowed to
+		MaxAge: keep, Slack: time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -241,6 +244,20 @@ func (r *rig) caughtUp(p *projector) {
 		}
 		return nil
 	})
+}
+
+// caughtUpOrTorn waits until p has committed everything, or has halted because Redis replayed a torn commit.
+func (r *rig) caughtUpOrTorn(p *projector) (torn bool) {
+	r.t.Helper()
+	realtest.Eventually(r.t, patient, func() error {
+		s := p.Status()
+		torn = s.State == projection.Halted && strings.Contains(s.Reason, "a torn commit was replayed")
+		if !torn && (s.State != projection.Running || s.Offset < r.last) {
+			return fmt.Errorf("%s at %d of %d %s", s.State, s.Offset, r.last, s.Reason)
+		}
+		return nil
+	})
+	return torn
 }
 
 // halted waits until p has halted for a reason that says what.

@@ -1,0 +1,70 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall/rollcall/internal/ident"
+	"github.com/rollcall/rollcall/internal/journal"
+)
+
+// Rebuild empties a projection: its keys and its offsets go, and the next projector reads the journal from its first record; records
+// is how many that are. No projector may run meanwhile. It refuses when the journal no longer has its first record, since what is gone
+// could not be counted again.
+//
+// It can be stopped at any moment and begun again: until the end the shards are marked dirty, and nobody counts on top of them.
+func Rebuild(ctx context.Context, j *journal.Journal, rdb redis.UniversalClient, shards int, name string) (records uint64, err error) {
+	first, last, err := j.Bounds(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("journal bounds: %w", err)
+	}
+	if first > 1 {
+		return 0, fmt.Errorf("the journal begins at record %d: what came before can't be counted again, so nothing was changed", first)
+	}
+	for shard := range shards {
+		if err := rdb.HSet(ctx, MetaKey(shard, name), "dirty", "a rebuild did not end").Err(); err != nil {
+			return 0, fmt.Errorf("mark %s: %w", MetaKey(shard, name), err)
+		}
+	}
+	for shard := range shards {
+		if err := unlinkAll(ctx, rdb, "rc:{"+ident.Tag(shard)+"}:"+name+":*"); err != nil {
+			return 0, err
+		}
+	}
+	for shard := range shards {
+		if err := rdb.Del(ctx, MetaKey(shard, name)).Err(); err != nil {
+			return 0, fmt.Errorf("delete %s: %w", MetaKey(shard, name), err)
+		}
+	}
+	return last, nil
+}
+
+// unlinkAll deletes the keys that match, on whichever node they are.
+func unlinkAll(ctx context.Context, rdb redis.UniversalClient, pattern string) error {
+	on := func(ctx context.Context, c *redis.Client) error {
+		for cursor := uint64(0); ; {
+			keys, next, err := c.Scan(ctx, cursor, pattern, 1000).Result()
+			if err != nil {
+				return fmt.Errorf("scan %s: %w", pattern, err)
+			}
+			if len(keys) > 0 { // all of one shard, hence of one slot
+				if err := c.Unlink(ctx, keys...).Err(); err != nil {
+					return fmt.Errorf("unlink %s: %w", pattern, err)
+				}
+			}
+			if next == 0 {
+				return nil
+			}
+			cursor = next
+		}
+	}
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, on)
+	case *redis.Client:
+		return on(ctx, c)
+	}
+	return fmt.Errorf("rebuild over a %T is not known", rdb)
+}
