@@ -42,6 +42,7 @@ type Server struct {
 	access   bool // every request is logged
 	stopping atomic.Bool
 	inFlight atomic.Int64 // handlers running
+	warned   atomic.Int64 // unix second of the last warning
 }
 
 // How long a client may take. Everything a client holds is bounded by one of them.
@@ -127,21 +128,28 @@ func (s *Server) fail(c *gin.Context, m *routeMetrics, err error) {
 	}
 	id := rand.Text()
 	switch {
-	case status == http.StatusInternalServerError && c.Request.Context().Err() == nil:
-		s.o.Log.Error("request failed", "request_id", id, "route", m.name, "err", err)
-		e = errFault
-	case status == http.StatusInternalServerError: // the client went away in the middle, and whatever it waited for ended
+	case c.Request.Context().Err() != nil: // the client went away, and whatever it waited for ended
 		s.o.Log.Debug("request abandoned", "request_id", id, "route", m.name, "err", err)
-		e = errFault
-	case status == http.StatusServiceUnavailable:
+	case status == http.StatusInternalServerError:
+		s.o.Log.Error("request failed", "request_id", id, "route", m.name, "err", err)
+	case status == http.StatusServiceUnavailable && s.mayWarn():
 		s.o.Log.Warn("request refused", "request_id", id, "route", m.name, "err", err)
 	default:
 		s.o.Log.Debug("request refused", "request_id", id, "route", m.name, "err", err)
+	}
+	if status == http.StatusInternalServerError {
+		e = errFault
 	}
 	if c.Writer.Written() {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
 	api.Problem(c, status, e, id)
+}
+
+// mayWarn is true once a second: while the journal is full, every request is refused.
+func (s *Server) mayWarn() bool {
+	now, last := time.Now().Unix(), s.warned.Load()
+	return now != last && s.warned.CompareAndSwap(last, now)
 }
 
 func (s *Server) recovered(c *gin.Context, m *routeMetrics, p any) {

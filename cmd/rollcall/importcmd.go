@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollcall/rollcall/ingest/files"
 )
 
 // importFlags are the options of an import.
@@ -77,7 +79,7 @@ func importFile(cmd *cobra.Command, c *client, path string, f importFlags) error
 	rejects := &rejectsFile{path: f.rejects}
 	im := &importer{client: c, next: src.Next, reject: rejects.add, batch: f.batch, inFlight: f.inFlight, patience: f.patience}
 	began := time.Now()
-	bar := newProgress(cmd.ErrOrStderr(), src.size, src.read.Load, im.read.Load)
+	bar := newProgress(cmd.ErrOrStderr(), src.size, src.Read, im.read.Load)
 	im.note = bar.note
 	err = im.run(cmd.Context())
 	bar.stop()
@@ -113,14 +115,14 @@ type rejectsFile struct {
 
 const maxRejectText = 64 << 10 // bytes of a line that are kept
 
-func (r *rejectsFile) add(l line) (err error) {
+func (r *rejectsFile) add(row files.Row) (err error) {
 	if r.f == nil {
 		if r.f, err = os.Create(r.path); err != nil {
 			return err
 		}
 	}
-	text := l.text[:min(len(l.text), maxRejectText)]
-	_, err = fmt.Fprintf(r.f, "%d\t%s\t%s\n", l.number, oneLine([]byte(strings.ReplaceAll(l.reason, "\t", " "))), oneLine(text))
+	text := row.Text[:min(len(row.Text), maxRejectText)]
+	_, err = fmt.Fprintf(r.f, "%d\t%s\t%s\n", row.Line, oneLine([]byte(strings.ReplaceAll(row.Reason, "\t", " "))), oneLine(text))
 	return err
 }
 

@@ -15,21 +15,15 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-)
 
-// line is one row of the input: an event, or the reason why it is none.
-type line struct {
-	number int64 // of the first physical line, from 1
-	text   []byte
-	event  []byte // one JSON object; nil if reason is set
-	reason string
-}
+	"github.com/rollcall/rollcall/ingest/files"
+)
 
 // importer posts a file's events in batches, several in flight, and writes down in the file's order what was refused.
 type importer struct {
 	client   *client
-	next     func() (line, error) // io.EOF at the end; the line's slices are the importer's to keep
-	reject   func(line) error
+	next     func() (files.Row, error) // io.EOF at the end
+	reject   func(files.Row) error
 	note     func(format string, args ...any) // tells a person what it waits for
 	batch    int                              // most events in a request
 	inFlight int
@@ -50,12 +44,12 @@ const maxBatchBytes = 4 << 20
 
 // posted is one batch on its way.
 type posted struct {
-	lines []line // good and bad, in the file's order
-	good  []int  // indices of the lines that were sent
-	body  []byte // gzip
-	done  chan struct{}
-	res   answer
-	err   error
+	rows []files.Row // good and bad, in the file's order
+	good []int       // indices of the lines that were sent
+	body []byte      // gzip
+	done chan struct{}
+	res  answer
+	err  error
 }
 
 // answer is what the server said about a batch.
@@ -122,7 +116,7 @@ func (im *importer) readAll(ctx context.Context, work, order chan<- *posted) err
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if len(p.lines) > 0 {
+		if len(p.rows) > 0 {
 			select {
 			case order <- p:
 			case <-ctx.Done():
@@ -149,8 +143,8 @@ func (im *importer) fill() (*posted, error) {
 		return nil, err
 	}
 	size := 0
-	for len(p.lines) < im.batch && size < maxBatchBytes {
-		l, err := im.next()
+	for len(p.rows) < im.batch && size < maxBatchBytes {
+		row, err := im.next()
 		if err != nil {
 			if err := zip.Close(); err != nil {
 				return nil, err
@@ -159,17 +153,17 @@ func (im *importer) fill() (*posted, error) {
 			return p, err
 		}
 		im.read.Add(1)
-		size += len(l.text) + len(l.event)
-		if l.event != nil {
-			p.good = append(p.good, len(p.lines))
-			_, err1 := zip.Write(l.event)
+		size += len(row.Text) + len(row.Event)
+		if row.Event != nil {
+			p.good = append(p.good, len(p.rows))
+			_, err1 := zip.Write(row.Event)
 			_, err2 := zip.Write([]byte{'\n'})
 			if err := errors.Join(err1, err2); err != nil {
 				return nil, err
 			}
-			l.event = nil
+			row.Event = nil
 		}
-		p.lines = append(p.lines, l)
+		p.rows = append(p.rows, row)
 	}
 	err = zip.Close()
 	p.body = body.Bytes()
@@ -192,14 +186,14 @@ func (im *importer) settle(p *posted) error {
 		if r.Detail != "" {
 			reason += ": " + r.Detail
 		}
-		p.lines[p.good[r.Index]].reason = reason
+		p.rows[p.good[r.Index]].Reason = reason
 	}
-	for _, l := range p.lines {
-		if l.reason == "" {
+	for _, row := range p.rows {
+		if row.Reason == "" {
 			continue
 		}
 		im.sum.Rejected++
-		if err := im.reject(l); err != nil {
+		if err := im.reject(row); err != nil {
 			return err
 		}
 	}

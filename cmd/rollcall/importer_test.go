@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rollcall/rollcall/ingest/files"
 )
 
 // takes is a server that keeps what it is sent. before may answer in its place.
@@ -83,21 +85,21 @@ func importOf(t *testing.T, s *takes, n int, kind func(int64) string) *importRun
 	var mu sync.Mutex
 	r.importer = &importer{
 		client: &client{base: srv.URL, key: "k", http: srv.Client()}, batch: 10, inFlight: 3, patience: time.Minute,
-		next: func() (line, error) {
+		next: func() (files.Row, error) {
 			if number == int64(n) {
-				return line{}, io.EOF
+				return files.Row{}, io.EOF
 			}
 			number++
-			l := line{number: number, text: fmt.Appendf(nil, "text %d", number)}
+			l := files.Row{Line: number, Text: fmt.Appendf(nil, "text %d", number)}
 			if k := kind(number); k == "bad" {
-				l.reason = "unreadable"
+				l.Reason = "unreadable"
 			} else {
-				l.event = fmt.Appendf(nil, `{"n":%d,"k":"%s"}`, number, k)
+				l.Event = fmt.Appendf(nil, `{"n":%d,"k":"%s"}`, number, k)
 			}
 			return l, nil
 		},
-		reject: func(l line) error {
-			r.rejected = append(r.rejected, fmt.Sprintf("%d %s %s", l.number, l.reason, l.text))
+		reject: func(l files.Row) error {
+			r.rejected = append(r.rejected, fmt.Sprintf("%d %s %s", l.Line, l.Reason, l.Text))
 			return nil
 		},
 		note: func(format string, args ...any) {

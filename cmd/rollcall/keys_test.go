@@ -26,6 +26,10 @@ func TestKeys(t *testing.T) {
 			Pattern: projection.LockKey, Type: "STRING: token of the active projector", TTL: projection.LockTTL.String() + ", renewed", Writer: "projector",
 			Example: projection.LockKey,
 		},
+		{
+			Pattern: installKey, Type: "HASH: shards, journal, zone:<project>", TTL: "none", Writer: "serve, at the first start",
+			Example: installKey,
+		},
 	}, counters.Keys)
 	b, err := os.ReadFile(keysDoc)
 	if err != nil {

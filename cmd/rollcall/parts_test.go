@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollcall/rollcall/ingest/files"
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/realtest"
 )
@@ -97,7 +98,7 @@ func TestTableAlignsNumbers(t *testing.T) {
 func TestRejectsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.rejects")
 	r := &rejectsFile{path: path}
-	if err := r.add(line{number: 3, reason: "too\tlate", text: []byte("a\r\nb\tc")}); err != nil {
+	if err := r.add(files.Row{Line: 3, Reason: "too\tlate", Text: []byte("a\r\nb\tc")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.close(true); err != nil {
