@@ -137,6 +137,10 @@ func (c *child) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := mendAOF(ctx, c.dir, c.log); err != nil {
+		_ = lock.Close()
+		return fmt.Errorf("managed Redis: %w", err)
+	}
 	lines := &lineLog{log: c.log}
 	process, err := server.Start(c.binary, []string{"-"}, c.config(), lines, lock)
 	_ = lock.Close() // from here it is the child's alone
@@ -208,7 +212,7 @@ var (
 
 // diagnose explains a child that ended before it served.
 func (c *child) diagnose(status error, tail []string) error {
-	folder, list := filepath.Join(c.dir, "appendonlydir"), "appendonly.aof.manifest"
+	folder, list := filepath.Join(c.dir, aofFolder), aofList
 	if _, err := os.Stat(folder); err != nil { // before 7.0
 		folder, list = c.dir, "appendonly.aof"
 	}
