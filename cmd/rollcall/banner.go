@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,7 +37,7 @@ func (n *node) banner(w io.Writer, url string) error {
 	if n.keys.write != "" {
 		fmt.Fprintf(&b, "\nSend an event and ask for the count:\n\n"+
 			"  curl -sS '%s/v1/events?wait=2s' -H 'Authorization: Bearer %s' -d '{\"event\":\"page_view\",\"user\":\"u42\"}'\n"+
-			"  rollcall counts --event page_view --data %s\n", url, n.keys.write, shellWord(n.c.Data))
+			"  %s counts --event page_view --data %s\n", url, n.keys.write, shellWord(os.Args[0]), shellWord(n.c.Data))
 	}
 	b.WriteString("\n")
 	_, err := io.WriteString(w, b.String())

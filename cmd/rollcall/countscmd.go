@@ -14,7 +14,7 @@ import (
 )
 
 func countsCommand() *cobra.Command {
-	var event, from, to, interval string
+	var event, from, to, named, interval string
 	var asJSON, asCSV bool
 	cmd := &cobra.Command{
 		Use:   "counts",
@@ -29,7 +29,7 @@ func countsCommand() *cobra.Command {
 				return err
 			}
 			q := url.Values{"event": {event}, "interval": {interval}}
-			for name, v := range map[string]string{"from": from, "to": to} {
+			for name, v := range map[string]string{"from": from, "to": to, "period": named} {
 				if v != "" {
 					q.Set(name, v)
 				}
@@ -61,8 +61,9 @@ func countsCommand() *cobra.Command {
 	f := cmd.Flags()
 	clientFlags(cmd)
 	f.StringVar(&event, "event", "*", "name of the event, * for any")
-	f.StringVar(&from, "from", "", "first date in the project's zone, or RFC 3339 instant (default: six days before today)")
+	f.StringVar(&from, "from", "", "first date in the project's zone, or RFC 3339 instant")
 	f.StringVar(&to, "to", "", "date or instant that the range ends before (default: the end of today)")
+	f.StringVar(&named, "period", "", "instead of from and to: today, yesterday, or 1d to 400d, the last of them today (default 7d)")
 	f.StringVar(&interval, "interval", "day", "hour, day, week or month")
 	f.BoolVar(&asJSON, "json", false, "print the server's JSON")
 	f.BoolVar(&asCSV, "csv", false, "print CSV")

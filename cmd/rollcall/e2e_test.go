@@ -1,297 +1,18 @@
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-// binary is rollcall as a user builds it.
-var binary string
-
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "rollcall-test")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "rollcall")
-		if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building rollcall: %v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
-}
-
-// cleanEnv is the environment without options of rollcall.
-func cleanEnv() (env []string) {
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "ROLLCALL_") {
-			env = append(env, v)
-		}
-	}
-	return env
-}
-
-const patience = 60 * time.Second // a loaded machine is slow; a working one is not
-
-// until polls a state.
-func until(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not reached within %s: %s", patience, what)
-		}
-	}
-}
-
-// output keeps what a process writes.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// server is a running rollcall.
-type server struct {
-	t      *testing.T
-	dir    string
-	url    string
-	cmd    *exec.Cmd
-	stdout output
-	stderr output
-	exited chan error
-}
-
-// start serves dir on a free port and waits until it is ready.
-func start(t *testing.T, dir string, args ...string) *server {
-	t.Helper()
-	s := launch(t, dir, args...)
-	until(t, "ready", func() bool {
-		select {
-		case err := <-s.exited:
-			t.Fatalf("serve ended: %v\n%s", err, s.stderr.String())
-		default:
-		}
-		url, err := os.ReadFile(filepath.Join(dir, urlName))
-		if err != nil {
-			return false
-		}
-		s.url = strings.TrimSpace(string(url))
-		res, err := http.Get(s.url + "/readyz")
-		if err != nil {
-			return false
-		}
-		res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	})
-	return s
-}
-
-func launch(t *testing.T, dir string, args ...string) *server {
-	t.Helper()
-	if err := os.RemoveAll(filepath.Join(dir, urlName)); err != nil { // left by a kill
-		t.Fatal(err)
-	}
-	s := &server{t: t, dir: dir, exited: make(chan error, 1)}
-	s.cmd = exec.Command(binary, append([]string{"serve", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
-	s.cmd.Env = cleanEnv()
-	s.cmd.Dir = dir
-	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { s.exited <- s.cmd.Wait() }()
-	t.Cleanup(func() {
-		if s.cmd.ProcessState == nil {
-			s.signal(syscall.SIGKILL)
-		}
-		if t.Failed() {
-			t.Logf("log of serve:\n%s", s.stderr.String())
-		}
-	})
-	return s
-}
-
-func (s *server) signal(sig os.Signal) {
-	// It may have ended by itself; the test then sees its exit.
-	_ = s.cmd.Process.Signal(sig)
-}
-
-// wait returns the exit code: -1 after a kill.
-func (s *server) wait() int {
-	s.t.Helper()
-	select {
-	case <-s.exited:
-		return s.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
-		s.t.Fatal("serve did not end")
-		return 0
-	}
-}
-
-func (s *server) kill() {
-	s.t.Helper()
-	s.signal(syscall.SIGKILL)
-	s.wait()
-}
-
-func (s *server) stop() {
-	s.t.Helper()
-	s.signal(syscall.SIGTERM)
-	if code := s.wait(); code != 0 {
-		s.t.Fatalf("exit code %d after SIGTERM; want 0", code)
-	}
-}
-
-func (s *server) key(name string) string {
-	s.t.Helper()
-	key, err := os.ReadFile(filepath.Join(s.dir, name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(key))
-}
-
-// post sends a body with the write key and wants an answer of the form {"received":…}.
-func (s *server) post(query, body string, header ...string) (int, answer) {
-	s.t.Helper()
-	r, err := http.NewRequest("POST", s.url+"/v1/events"+query, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+s.key(writeName))
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var a answer
-	if err := json.Unmarshal(text, &a); err != nil {
-		s.t.Fatalf("answer %d %s: %v", res.StatusCode, text, err)
-	}
-	return res.StatusCode, a
-}
-
-// accepted sends events of which every one must be accepted.
-func (s *server) accepted(query, body string, n int) {
-	s.t.Helper()
-	if status, a := s.post(query, body); status != 202 || a.Accepted != n || a.Received != n {
-		s.t.Fatalf("answer %d %+v; want 202 with %d accepted", status, a, n)
-	}
-}
-
-func (s *server) get(path string) string {
-	s.t.Helper()
-	res, err := http.Get(s.url + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return string(body)
-}
-
-// counts asks for an event in the last seven days. It is not ok while Redis is away.
-func (s *server) counts(event string) (pv, uv int64, ok bool) {
-	s.t.Helper()
-	res, err := http.Get(s.url + "/v1/counts?event=" + event + "&key=" + s.key(readName))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusServiceUnavailable {
-		return 0, 0, false
-	}
-	var c series
-	if err := json.NewDecoder(res.Body).Decode(&c); err != nil || res.StatusCode != 200 || len(c.Rows) != 7 {
-		s.t.Fatalf("counts: %d %+v %v", res.StatusCode, c, err)
-	}
-	return c.Total.PV, c.Total.UV.Value, true
-}
-
-// counted waits until an event has been counted so often.
-func (s *server) counted(event string, pv, uv int64) {
-	s.t.Helper()
-	var p, u int64
-	until(s.t, fmt.Sprintf("%s counted %d times", event, pv), func() (ok bool) {
-		p, u, ok = s.counts(event)
-		return ok && p >= pv
-	})
-	if p != pv || u != uv {
-		s.t.Errorf("%s: PV %d, UV %d; want %d and %d", event, p, u, pv, uv)
-	}
-}
-
-// redis is a client of the managed child.
-func (s *server) redis() *redis.Client {
-	c := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(s.dir, "redis", "run", "redis.sock")})
-	s.t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// cli runs a subcommand against a data folder.
-func cli(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	cmd := exec.Command(binary, append(args, "--data", dir)...)
-	cmd.Env, cmd.Dir = cleanEnv(), dir
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
-}
-
-func zip(t *testing.T, s string) string {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	if _, err := w.Write([]byte(s)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
 
 func TestEveryFormIsCounted(t *testing.T) {
 	s := start(t, t.TempDir())
@@ -415,6 +136,87 @@ func TestAChangedZoneOrShardsIsRefused(t *testing.T) {
 	f("was counted in zone Asia/Shanghai, the configuration says UTC")
 	f("are in 16 shards, the configuration says 4", "--zone", "Asia/Shanghai", "--shards", "4")
 	start(t, dir, "--zone", "Asia/Shanghai").stop()
+}
+
+// What was counted in another zone and other shards is counted anew from the journal.
+func TestRebuildTakesANewZoneAndShards(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	file := filepath.Join(t.TempDir(), "two.ndjson")
+	lines := `{"event":"a","user":"u1","ts":"2026-03-01T15:00:00Z"}` + "\n" + `{"event":"a","user":"u2","ts":"2026-03-01T17:00:00Z"}` + "\n"
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	imported(t, s, []string{"import", file, "--format", "ndjson"}, summary{Taken: 2})
+	days := func(first, second int64) {
+		t.Helper()
+		c := s.series("a", "2026-03-01", "2026-03-03")
+		if len(c.Rows) != 2 || c.Rows[0].PV != first || c.Rows[1].PV != second || c.Total.UV.Value != 2 {
+			t.Errorf("%+v; want PV %d and %d, UV 2 in all", c, first, second)
+		}
+	}
+	days(2, 0)
+	s.stop()
+
+	other := []string{"--zone", "Asia/Shanghai", "--shards", "4"}
+	if _, errs, code := cli(t, dir, "rebuild", "orders"); code != 1 || !strings.Contains(errs, "counters") {
+		t.Errorf("rebuild of a projection that is not there: exit %d, %s", code, errs)
+	}
+	out, errs, code := cli(t, dir, append([]string{"rebuild", "counters"}, other...)...)
+	if code != 0 {
+		t.Fatalf("rebuild: exit %d\n%s%s", code, out, errs)
+	}
+	s = start(t, dir, other...)
+	until(t, "both are counted again", func() bool { return s.series("a", "2026-03-01", "2026-03-03").Total.PV == 2 })
+	days(1, 1)
+	keys := func(pattern string) []string {
+		t.Helper()
+		keys, err := s.redis().Keys(context.Background(), pattern).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	if here, left := keys("rc:{0[0-3]}:counters:*"), keys("rc:{0[4-9a-f]}:*"); len(here) == 0 || len(left) != 0 {
+		t.Errorf("keys of the four shards: %v; left of the others: %v", here, left)
+	}
+	imported(t, s, []string{"import", file, "--format", "ndjson"}, summary{Duplicates: 2})
+	s.stop()
+}
+
+// Two projects with keys of their own in the configuration. One id in both is two events.
+func TestDD06_AnIDBelongsToItsProject(t *testing.T) {
+	dir := t.TempDir()
+	key := func(kind, project string) string { return "rc" + kind + "_" + project + "_0123456789" }
+	yaml := "projects:\n"
+	for _, project := range []string{"a", "b"} {
+		yaml += fmt.Sprintf("- {id: %s, keys: [{kind: write, sha256: '%x'}, {kind: read, sha256: '%x'}]}\n",
+			project, sha256.Sum256([]byte(key("w", project))), sha256.Sum256([]byte(key("r", project))))
+	}
+	file := filepath.Join(dir, "test.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--config", file)
+	for _, project := range []string{"a", "b"} {
+		s.writeKey, s.readKey = key("w", project), key("r", project)
+		s.accepted("?wait=30s", `{"event":"e","user":"u","id":"m1"}`, 1)
+		if _, a := s.post("?wait=30s", `{"event":"e","user":"u","id":"m1"}`); a.Duplicates != 1 {
+			t.Errorf("m1 again in %s: %+v; want a duplicate", project, a)
+		}
+		s.counted("e", 1, 1)
+		out, errs, code := cli(t, dir, "counts", "--event", "e", "--project", project)
+		if code != 0 || !strings.Contains(out, "total          1   1") {
+			t.Errorf("counts --project %s: exit %d\n%s%s", project, code, out, errs)
+		}
+	}
+	if _, errs, code := cli(t, dir, "counts"); code != 1 || !strings.Contains(errs, "project_required") {
+		t.Errorf("counts without a project: exit %d, %s", code, errs)
+	}
+	if _, err := os.Stat(filepath.Join(dir, writeName)); !os.IsNotExist(err) {
+		t.Errorf("a write key was made beside those of the configuration: %v", err)
+	}
+	s.stop()
 }
 
 func TestSecondServerOnTheSameFolderIsRefused(t *testing.T) {

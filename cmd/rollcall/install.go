@@ -18,10 +18,14 @@ import (
 )
 
 // installKey holds what must never change under existing counts. HASH, no TTL; written by the first start that names a field,
-// never changed. Fields: shards, journal (its identity), zone:<project>.
+// changed by rebuild only. Fields: shards, journal (its identity), zone:<project>.
 var installKey = "rc:{" + ident.Tag(0) + "}:meta:install"
 
-const zoneField = "zone:"
+const (
+	shardsField  = "shards"
+	journalField = "journal"
+	zoneField    = "zone:" // and the project
+)
 
 var errMismatch = errors.New("this configuration does not fit the counts in Redis")
 
@@ -41,11 +45,36 @@ func (n *node) checkInstall(ctx context.Context) error {
 }
 
 func (n *node) install() map[string]string {
-	m := map[string]string{"shards": strconv.Itoa(n.c.Shards), "journal": n.journal.Identity()}
+	m := map[string]string{shardsField: strconv.Itoa(n.c.Shards), journalField: n.journal.Identity()}
 	for _, p := range n.c.Projects {
 		m[zoneField+p.ID] = p.Zone
 	}
 	return m
+}
+
+// recordedShards is how many shards the counts in Redis are in; those of the configuration if nothing is recorded.
+func (n *node) recordedShards(ctx context.Context) (int, error) {
+	text, err := n.redis.Commit.HGet(ctx, installKey, shardsField).Result()
+	if errors.Is(err, redis.Nil) {
+		return n.c.Shards, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", installKey, err)
+	}
+	shards, err := strconv.Atoi(text)
+	if err != nil || shards < 1 || shards > 256 {
+		return 0, fmt.Errorf("%s: %q is no number of shards", installKey, text)
+	}
+	return shards, nil
+}
+
+// forgetInstall lets the next start record anew what its configuration says. The zones of projects that are not in it stay.
+func (n *node) forgetInstall(ctx context.Context) error {
+	fields := slices.Collect(maps.Keys(n.install()))
+	if err := n.redis.Commit.HDel(ctx, installKey, fields...).Err(); err != nil {
+		return fmt.Errorf("writing %s: %w", installKey, err)
+	}
+	return nil
 }
 
 // recordInstall adds the fields that are missing and returns all.
@@ -68,20 +97,18 @@ func compareInstall(want, have map[string]string) error {
 		project, isZone := strings.CutPrefix(field, zoneField)
 		switch {
 		case isZone:
-			faults = append(faults, fmt.Sprintf("project %s was counted in zone %s, the configuration says %s: set it back, or start with a new data folder (and an empty Redis) and import again",
-				project, have[field], want[field]))
-		case field == "shards":
-			faults = append(faults, fmt.Sprintf("the counts are in %s shards, the configuration says %s: set it back, or start with a new data folder (and an empty Redis) and import again",
-				have[field], want[field]))
+			faults = append(faults, fmt.Sprintf("project %s was counted in zone %s, the configuration says %s", project, have[field], want[field]))
+		case field == shardsField:
+			faults = append(faults, fmt.Sprintf("the counts are in %s shards, the configuration says %s", have[field], want[field]))
 		default:
-			faults = append(faults, fmt.Sprintf("the counts were made from journal %s, this one is %s: bring the right journal and Redis together, or empty this Redis to count again what the journal still has",
-				have[field], want[field]))
+			faults = append(faults, fmt.Sprintf("the counts were made from journal %s, this one is %s", have[field], want[field]))
 		}
 	}
 	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w:\n  %s", errMismatch, strings.Join(faults, "\n  "))
+	return fmt.Errorf("%w:\n  %s\nSet it back; or count again by this configuration, while the journal still has its first record: rollcall rebuild counters;\n"+
+		"or start with a new data folder (and an empty Redis) and import again", errMismatch, strings.Join(faults, "\n  "))
 }
 
 // awaitInstall checks until it fits: a Redis that was away at the start is judged when it comes. False when ctx ends.

@@ -19,9 +19,9 @@ func rebuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebuild PROJECTION",
 		Short: "Empty a projection, to be counted again from the journal",
-		Long: "Rebuild is the way out when serve says that a projection is half written or does not fit its journal. It deletes the projection's keys\n" +
-			"and offsets in Redis; the next serve counts the whole journal again. Stop every serve first. It changes nothing when the journal no\n" +
-			"longer begins with its first record. Projections: " + counters.Name + ".",
+		Long: "Rebuild is the way out when serve says that a projection is half written or does not fit its journal, zones or shards. It deletes the\n" +
+			"projection's keys and offsets in Redis; the next serve counts the whole journal again, by its own configuration. Stop every serve first.\n" +
+			"It changes nothing when the journal no longer begins with its first record. Projections: " + counters.Name + ".",
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{counters.Name},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,8 +56,16 @@ func rebuild(cmd *cobra.Command, c config.Config, name string) (err error) {
 	if err := n.redis.CheckServer(cmd.Context()); err != nil {
 		return err
 	}
-	records, err := projection.Rebuild(cmd.Context(), n.journal, n.redis.Commit, c.Shards, name)
+	shards, err := n.recordedShards(cmd.Context())
 	if err != nil {
+		return err
+	}
+	records, err := projection.Rebuild(cmd.Context(), n.journal, n.redis.Commit, shards, name)
+	if err != nil {
+		return err
+	}
+	// Nothing is counted any more, so zones, shards and journal may be other ones from now on.
+	if err := n.forgetInstall(cmd.Context()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is empty; the next `rollcall serve --data %s` counts %d journal records again.\n",
