@@ -300,4 +300,3 @@ func zip(t *testing.T, s string) string {
 	}
 	return b.String()
 }
-

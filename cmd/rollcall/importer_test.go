@@ -135,6 +135,8 @@ func TestImportSendsEachEventOnceAndKeepsTheOrderOfRejects(t *testing.T) {
 	if r.rejected[0] != "3 unreadable text 3" || r.rejected[1] != "7 too_late (ts): Too old. text 7" {
 		t.Errorf("rejects begin %q", r.rejected[:2])
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	slices.Sort(s.events)
 	if n := len(slices.Compact(slices.Clone(s.events))); n != len(s.events) || int64(n) != r.sum.Taken {
 		t.Errorf("the server has %d events, %d distinct; the summary says %s", len(s.events), n, r.sum)
@@ -201,6 +203,8 @@ func TestImportStopsOnARefusal(t *testing.T) {
 	if !errors.As(err, &no) || no.Code != "key_scope" || no.Status != 403 {
 		t.Errorf("error %v; want the server's refusal", err)
 	}
+	s.mu.Lock() // a request that was given up may still be with the server
+	defer s.mu.Unlock()
 	if s.calls > r.inFlight {
 		t.Errorf("%d requests after the first refusal", s.calls)
 	}
