@@ -47,5 +47,6 @@ bench: need build ## compare with the naive design and with the floor, side by s
 	go build -o bin/bench ./cmd/bench
 	bin/bench $(ARGS)
 
-crash: need ## the crash tests in large: 2 M events, kills, failovers, cut connections
-	ROLLCALL_CRASH_EVENTS=2000000 go test -timeout 60m -run Crash -v ./...
+crash: need ## the crash tests in large: 2 M events through kills, failovers, cut and delayed commits, two projectors
+	ROLLCALL_CRASH_EVENTS=2000000 ROLLCALL_CRASH_KILLS=40 go test -count=1 -timeout 60m -v -run Crash ./cmd/rollcall
+	ROLLCALL_CRASH_EVENTS=2000000 go test -count=1 -timeout 60m -v ./internal/projection
