@@ -70,7 +70,11 @@ func comparison(ctx context.Context, kind, path string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := start(self, "server", kind, r.Commit.(*redis.Client).Options().Addr)
+	addr, err := overTCP(ctx, r.Commit)
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(self, "server", kind, addr)
 	if err != nil {
 		return nil, err
 	}

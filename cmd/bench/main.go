@@ -27,11 +27,11 @@ func main() {
 		case "load":
 			exit(loadMain())
 		case "server":
-			socket := ""
+			redisAddr := ""
 			if len(os.Args) > 3 {
-				socket = os.Args[3]
+				redisAddr = os.Args[3]
 			}
-			exit(serverMain(os.Args[2], socket))
+			exit(serverMain(os.Args[2], redisAddr))
 		}
 	}
 	var s settings

@@ -37,10 +37,10 @@ func naiveCount(ctx context.Context, rdb *redis.Client, e *naiveEvent) error {
 }
 
 // serverMain is a server process to compare with: decode (parse and forget), or naive (parse and count). It prints its address.
-func serverMain(kind, socket string) error {
+func serverMain(kind, redisAddr string) error {
 	var rdb *redis.Client
 	if kind == "naive" {
-		rdb = redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: 64, DisableIdentity: true})
+		rdb = redis.NewClient(&redis.Options{Addr: redisAddr})
 	}
 	handle := func(ctx context.Context, e *naiveEvent) error {
 		if rdb == nil {

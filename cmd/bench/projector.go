@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,7 +51,24 @@ func freshRedis(ctx context.Context) (*redisx.Redis, func(), error) {
 	}, nil
 }
 
-// redisCPU is the processor time Redis has used, in seconds, and its memory in bytes.
+// overTCP opens a port on a managed Redis: a hand-made client uses one.
+func overTCP(ctx context.Context, rdb redis.UniversalClient) (addr string, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	addr = l.Addr().String()
+	if err := l.Close(); err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	return addr, rdb.ConfigSet(ctx, "port", port).Err()
+}
+
+// redisUse is the processor time Redis has used, in seconds, and its memory in bytes.
 func redisUse(ctx context.Context, rdb redis.UniversalClient) (cpu, memory float64, err error) {
 	info, err := rdb.Info(ctx, "cpu", "memory").Result()
 	if err != nil {
@@ -97,8 +115,11 @@ func runNaive(ctx context.Context, n int) (pipeRun, error) {
 		return pipeRun{}, err
 	}
 	defer done()
-	opt := r.Commit.(*redis.Client).Options()
-	rdb := redis.NewClient(&redis.Options{Network: opt.Network, Addr: opt.Addr, PoolSize: 64, DisableIdentity: true})
+	addr, err := overTCP(ctx, r.Commit)
+	if err != nil {
+		return pipeRun{}, err
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	now := time.Now().UnixMilli()
 	return measure(ctx, rdb, n, func() error {
