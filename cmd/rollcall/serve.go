@@ -37,6 +37,7 @@ func serveCommand() *cobra.Command {
 
 // serve runs a node until the command's context ends, then stops it within shutdown.grace.
 func serve(cmd *cobra.Command, c config.Config) (err error) {
+	tune()
 	ctx := cmd.Context()
 	log, err := obs.NewLog(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
 	if err != nil {
