@@ -63,6 +63,11 @@ func (a *API) Events(c *gin.Context) error {
 func (a *API) body(c *gin.Context) (io.Reader, error) {
 	switch n := c.Request.ContentLength; {
 	case n > a.o.MaxBody:
+		// Most clients read the answer only after they have sent everything: a connection that is closed before shows them a
+		// network fault, and they send the same again. So what is not hopeless is read, into nothing.
+		if n <= 4*a.o.MaxBody {
+			_, _ = io.Copy(io.Discard, c.Request.Body)
+		}
 		return nil, a.tooLarge()
 	case n >= 0:
 		return c.Request.Body, nil
