@@ -14,12 +14,11 @@ import (
 
 var updateKeys = flag.Bool("update-keys", false, "write the table into docs/KEYS.md")
 
-// TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.
-func TestKeys(t *testing.T) {
-	const keysDoc = "../../docs/KEYS.md"
-	keys := slices.Concat([]ident.KeyDoc{
+// documentedKeys are all keys that rollcall writes.
+func documentedKeys() []ident.KeyDoc {
+	return slices.Concat([]ident.KeyDoc{
 		{
-			Pattern: "rc:{SS}:meta:<projection>", Type: "HASH: offset, sum, asof, epoch, journal, dirty", TTL: "none", Writer: "projector",
+			Pattern: "rc:{SS}:meta:<projection>", Type: "HASH: offset, sum, asof, epoch, journal, begun, ended, dirty", TTL: "none", Writer: "projector",
 			Example: projection.MetaKey(13, counters.Name),
 		},
 		{
@@ -31,6 +30,12 @@ func TestKeys(t *testing.T) {
 			Example: installKey,
 		},
 	}, counters.Keys)
+}
+
+// TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.
+func TestKeys(t *testing.T) {
+	const keysDoc = "../../docs/KEYS.md"
+	keys := documentedKeys()
 	b, err := os.ReadFile(keysDoc)
 	if err != nil {
 		t.Fatal(err)
