@@ -28,9 +28,32 @@ func (r *Redis) CheckServer(ctx context.Context) error {
 	}
 	role, err := r.checkNode(ctx, r.Commit, r.target.address())
 	if err == nil && role != "master" {
+		r.dropDemoted(ctx)
 		err = fmt.Errorf("the Redis at %s is a replica and takes no writes: name its master in redis.url, or use redis+sentinel://", r.target.address())
 	}
 	return r.explain(err)
+}
+
+// unusedKey never exists.
+const unusedKey = "rc:{00}:unused"
+
+// dropDemoted closes the connections to a replica. Its host name may mean the new master by now, but open connections still lead to the
+// demoted one and look healthy; the client drops one only when a write on it is refused, so each is given one: a write that changes nothing,
+// should the server be a master after all.
+func (r *Redis) dropDemoted(ctx context.Context) {
+	for range r.Commit.PoolStats().TotalConns {
+		if !IsReadOnly(r.Commit.Del(ctx, unusedKey).Err()) {
+			break
+		}
+	}
+	if r.target.replicas {
+		return // Read may be connected to replicas
+	}
+	for range r.Read.PoolStats().TotalConns {
+		if !IsReadOnly(r.Read.Del(ctx, unusedKey).Err()) {
+			break
+		}
+	}
 }
 
 // checkNode checks one server and returns its role: "master" or "slave".

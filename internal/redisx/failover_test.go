@@ -48,6 +48,51 @@ func TestRD01_SameHostName(t *testing.T) {
 	}
 }
 
+// A projector that was refused asks CheckServer before it writes again. All it has are connections to the demoted master.
+func TestRD01_CheckServerFindsTheNewMaster(t *testing.T) {
+	a, b := realtest.Redis(t), realtest.Redis(t)
+	b.ReplicaOf(a)
+	p := realtest.NewProxy(t, a.Addr)
+	r := open(t, Options{URL: "redis://" + p.Addr})
+	ctx := deadline(t)
+	const many = 8
+	for _, c := range []redis.UniversalClient{r.Commit, r.Read} { // many connections, all idle
+		errs := make(chan error, many)
+		for range many {
+			go func() { errs <- c.BLPop(ctx, 100*time.Millisecond, "none").Err() }()
+		}
+		for range many {
+			if err := <-errs; !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+		}
+		if n := c.PoolStats().IdleConns; n < many {
+			t.Fatalf("%d idle connections, want %d", n, many)
+		}
+	}
+	b.WaitInSync(a)
+	b.Promote()
+	a.ReplicaOf(b)
+	p.SetTarget(b.Addr)
+	if err := r.CheckServer(ctx); err == nil || !strings.Contains(err.Error(), "is a replica") {
+		t.Fatalf("the check goes over an old connection: %v, want a replica", err)
+	}
+	if err := r.CheckServer(ctx); err != nil {
+		t.Fatal("the check after it:", err)
+	}
+	for range 2 * many {
+		if err := r.Commit.Incr(ctx, "n").Err(); err != nil {
+			t.Fatal("INCR after the check:", err)
+		}
+	}
+	if n, err := r.Read.Get(ctx, "n").Int(); err != nil || n != 2*many {
+		t.Errorf("Read: n = %d, %v; want %d", n, err, 2*many)
+	}
+	if n := b.Client().Exists(ctx, unusedKey).Val(); n != 0 {
+		t.Error("the check has left a key")
+	}
+}
+
 func TestRD01_Sentinel(t *testing.T) {
 	master, replica := realtest.Redis(t), realtest.Redis(t)
 	replica.ReplicaOf(master)
