@@ -41,9 +41,8 @@ func TestHL02_UnionOfDays(t *testing.T) {
 
 func TestHL03_AnyOrderAnyNumberOfTimes(t *testing.T) {
 	days := map[string][]string{"2026-11-23": {"a", "b"}, "2026-11-24": {"b", "c"}, "2026-11-25": {"c", "d"}}
-	for _, order := range [][]string{
-		{"2026-11-23", "2026-11-24", "2026-11-25"}, {"2026-11-25", "2026-11-24", "2026-11-23"}, {"2026-11-24", "2026-11-23", "2026-11-25"},
-	} {
+	const d1, d2, d3 = "2026-11-23", "2026-11-24", "2026-11-25"
+	for _, order := range [][]string{{d1, d2, d3}, {d1, d3, d2}, {d2, d1, d3}, {d2, d3, d1}, {d3, d1, d2}, {d3, d2, d1}} {
 		d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
 		for _, label := range order {
 			for _, u := range days[label] {
@@ -186,6 +185,86 @@ func TestTZ07_ThreeRowsAcrossTheClockChange(t *testing.T) {
 	d.want(CountsRequest{From: "2026-11-01T01:00:00-04:00", To: "2026-11-01T02:00:00-05:00", Interval: period.Hour},
 		"2026-11-01T01:00-04:00 1/1, 2026-11-01T01:00-05:00 1/1, total 2/1")
 	d.check()
+}
+
+func TestTZ08_LastWeekIsAWholeWeek(t *testing.T) {
+	now := at(t, "2026-11-30T08:00:00Z")
+	d := newDriver(t, now)
+	for day := range 7 {
+		for range 10 {
+			d.write(view("u1", at(t, fmt.Sprintf("2026-11-%dT12:00:00Z", 23+day))))
+		}
+	}
+	for range 3 {
+		d.write(view("u1", at(t, "2026-11-30T07:00:00Z")))
+	}
+	d.run()
+	week := period.Of(period.Week, now, time.UTC).Prev(time.UTC)
+	d.want(CountsRequest{From: week.From.Format(time.RFC3339), To: week.To.Format(time.RFC3339), Interval: period.Week}, "2026-W48 70/1, total 70/1")
+	d.want(CountsRequest{From: "2026-11-23", To: "2026-12-01", Interval: period.Week}, "2026-W48 70/1, 2026-W49 3/1, total 73/1")
+}
+
+func TestTZ09_WeeksOfTheISOYear(t *testing.T) {
+	d := newDriver(t, at(t, "2027-01-05T12:00:00Z"))
+	for _, day := range []string{"2025-12-29", "2026-12-31", "2027-01-01", "2027-01-03", "2027-01-04"} {
+		d.write(view(day, at(t, day+"T10:00:00Z")))
+	}
+	d.run()
+	d.want(CountsRequest{From: "2025-12-29", To: "2026-01-05", Interval: period.Week}, "2026-W01 1/1, total 1/1")
+	d.want(CountsRequest{From: "2026-12-28", To: "2027-01-11", Interval: period.Week}, "2026-W53 3/3, 2027-W01 1/1, total 4/4")
+	c := d.must(CountsRequest{From: "2025-12-22", To: "2027-01-11", Interval: period.Week})
+	if c.Total.PV != 5 || len(c.Rows) != 55 || strings.Contains(brief(c), "2027-W53") || strings.Contains(brief(c), "2025-W01") {
+		t.Errorf("%d weeks: %s", len(c.Rows), brief(c))
+	}
+}
+
+func TestTZ11_TodayIsNotTheLast24Hours(t *testing.T) {
+	d := newDriver(t, at(t, "2026-12-01T03:00:00Z"))
+	d.zones["demo"] = zone(t, "America/New_York")
+	for when, n := range map[string]int{"2026-11-29T23:00:00-05:00": 5, "2026-11-30T09:00:00-05:00": 18, "2026-11-30T20:00:00-05:00": 8} {
+		for range n {
+			d.write(view("u1", at(t, when)))
+		}
+	}
+	d.run()
+	d.want(CountsRequest{Period: "today"}, "2026-11-30 26/1, total 26/1")
+	c := d.must(CountsRequest{From: "2026-11-29T22:00:00-05:00", To: "2026-11-30T22:00:00-05:00", Interval: period.Hour})
+	if c.Total.PV != 31 || len(c.Rows) != 24 {
+		t.Errorf("the last 24 h: PV %d in %d hours, want 31 in 24", c.Total.PV, len(c.Rows))
+	}
+	c = d.must(CountsRequest{From: "2026-12-01T00:00:00Z", To: "2026-12-01T03:00:00Z", Interval: period.Hour})
+	if c.Total.PV != 8 {
+		t.Errorf("the UTC day so far: PV %d, want 8", c.Total.PV)
+	}
+}
+
+func TestTS04_LateEventGrowsItsDay(t *testing.T) {
+	d := newDriver(t, at(t, "2026-11-27T12:00:00Z"))
+	d.write(view("u0", at(t, "2026-11-27T11:00:00Z")))
+	d.run()
+	d.clock.Set(at(t, "2026-11-28T12:00:00Z"))
+	r := CountsRequest{From: "2026-11-27", To: "2026-12-01"}
+	d.want(CountsRequest{From: "2026-11-27", To: "2026-11-28"}, "2026-11-27 1/1, total 1/1")
+	d.clock.Set(at(t, "2026-11-30T09:00:00Z"))
+	d.write(view("u1", at(t, "2026-11-27T10:00:00Z")))
+	d.run()
+	d.want(r, "2026-11-27 2/2, 2026-11-28 0/0, 2026-11-29 0/0, 2026-11-30 0/0, total 2/2")
+	d.check()
+}
+
+// A counter above 2^53 is read digit for digit.
+func TestRD11_CountsAbove53Bits(t *testing.T) {
+	ctx := context.Background()
+	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
+	base := keyBase(shardOf(testShards, "demo", "page_view"), "demo")
+	d.rdb.Set(ctx, totalKey(base, "page_view"), "9007199254740992", 0)
+	d.rdb.HSet(ctx, pvKey(base, "page_view", "2026-11-30"), "10:00+00:00", "9007199254740992")
+	d.write(view("u1", at(t, "2026-11-30T10:00:00Z")))
+	d.run()
+	c := d.must(CountsRequest{From: "2026-11-30", To: "2026-12-01"})
+	if c.Total.PV != 9007199254740993 || c.Lifetime.PV != 9007199254740993 {
+		t.Errorf("PV %d, lifetime %d; want 9007199254740993", c.Total.PV, c.Lifetime.PV)
+	}
 }
 
 func TestTZ12_OverMidnight(t *testing.T) {
