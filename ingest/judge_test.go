@@ -430,6 +430,21 @@ func TestTS02_UnitByMagnitude(t *testing.T) {
 	}
 }
 
+// TestTS04_LateEvents: three days late is taken under its own time. Where lateness is capped it is refused, with the reason.
+func TestTS04_LateEvents(t *testing.T) {
+	r := Rules{Now: time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC).UnixMilli()}
+	const e1 = `{"id":"e1","event":"e","ts":"2026-11-27T10:00:00Z"}`
+	events, v, err := judged(t, e1, r)
+	if err != nil || len(events) != 1 || events[0].Time != time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC).UnixMilli() {
+		t.Errorf("%+v %+v %v; want e1 at its own time", events, v, err)
+	}
+	r.LateWindow = 48 * time.Hour
+	events, v, err = judged(t, e1, r)
+	if got, want := summary(events, v), "#0 too_late ts"; err != nil || got != want || v.Rejected[0].ID != "e1" {
+		t.Errorf("with a window of 48 h: got %s %v, want %s", got, err, want)
+	}
+}
+
 func TestID01_NulInUser(t *testing.T) {
 	events, v, err := judged(t, `[{"event":"e","user":"a\u0000b"},{"event":"e","user":"a"},{"event":"e","user":"ab"}]`, Rules{})
 	if got, want := summary(events, v), "e/a, e/ab, #0 bad_user user"; err != nil || got != want {
