@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -164,6 +165,22 @@ func TestAdminKeyNamesTheProject(t *testing.T) {
 		if w.Code != 202 || f.rooms.asked.Project.ID != "b" {
 			t.Errorf("%v: answer %d, project %q; want 202, b", h, w.Code, f.rooms.asked.Project.ID)
 		}
+	}
+}
+
+// Projects are named by the caller only where a key opens several. None but those of the configuration gets further.
+func TestHL06_ProjectsThatAreNone(t *testing.T) {
+	f := setUp(t, slog.LevelInfo, "a", "b")
+	for _, id := range []string{"a}{b", "{}", "a:b", "a%", "A", "*", "a\x00", "a "} {
+		named := url.QueryEscape(id)
+		problem(t, f.do("POST", "/v1/events?project="+named, "{}", "Authorization", "Bearer rca_root"), 404, "project_unknown")
+		problem(t, f.do("GET", "/v1/counts?event=e&project="+named, "", "Authorization", "Bearer rca_root"), 404, "project_unknown")
+		problem(t, f.do("POST", "/v1/events?project="+named, "{}", "Authorization", "Bearer rcw_w"), 403, "key_scope")
+	}
+	problem(t, f.do("POST", "/v1/events?project=", "{}", "Authorization", "Bearer rca_root"), 422, "project_required")
+	problem(t, f.do("GET", "/v1/counts?event=e&project=", "", "Authorization", "Bearer rca_root"), 422, "project_required")
+	if f.rooms.asked.Project.ID != "" || f.rooms.counts.Project != "" {
+		t.Errorf("asked for %q and %q", f.rooms.asked.Project.ID, f.rooms.counts.Project)
 	}
 }
 
