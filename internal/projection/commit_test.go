@@ -93,6 +93,34 @@ func TestCommitIsConditional(t *testing.T) {
 	wantErr(t, send(t.Context(), rdb, "e2", 9007199254740992, 9007199254740995, ""), "OFFSET is 9007199254740993")
 }
 
+// What passes through the script keeps its digits: Redis adds, Lua does not.
+func TestRD11_BigNumbersThroughTheScript(t *testing.T) {
+	ctx, rdb := t.Context(), realtest.Redis(t).Client()
+	claimed(t, rdb)
+	if err := rdb.Set(ctx, "rc:{00}:pv", "9007199254740992", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const id, text = "1234567890123456789", `{"v":12345678901234567}`
+	if err := send(ctx, rdb, "e1", 0, 1, "INCRBY rc:{00}:pv 1 | SADD rc:{00}:ids "+id+" | SET rc:{00}:json "+text+" | INCRBY rc:{00}:big 9007199254740993"); err != nil {
+		t.Fatal(err)
+	}
+	wantKey(t, rdb, "rc:{00}:pv", "9007199254740993")
+	wantKey(t, rdb, "rc:{00}:big", "9007199254740993")
+	wantKey(t, rdb, "rc:{00}:json", text)
+	if got := rdb.SMembers(ctx, "rc:{00}:ids").Val(); len(got) != 1 || got[0] != id {
+		t.Errorf("ids %q, want %s", got, id)
+	}
+	// Offset, sum and the time as they are sent, and as claim returns them.
+	if err := commitScript.Run(ctx, rdb, []string{testMeta}, "e1", "1", "9007199254740993", "1234567890123456789", "1796081400123").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantMeta(t, rdb, "asof", "1796081400123")
+	reply, err := claimScript.Run(ctx, rdb, []string{testMeta}, "e2", "journal").Slice()
+	if err != nil || len(reply) != 5 || reply[1] != "9007199254740993" || reply[2] != "1234567890123456789" {
+		t.Errorf("claimed %v, %v; want offset 9007199254740993 and sum 1234567890123456789", reply, err)
+	}
+}
+
 func TestClaimRefusesAnotherJournal(t *testing.T) {
 	rdb := realtest.Redis(t).Client()
 	claimed(t, rdb)

@@ -3,6 +3,7 @@ package projection_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +248,36 @@ func TestDD09_FailingCommandHalts(t *testing.T) {
 	p = r.start("a", r.proxy.Addr)
 	r.caughtUp(p)
 	r.exact(r.redis)
+}
+
+// DD-10: two sinks, each with an offset of its own. The second refuses a batch that the first has; the retry gives it to the second alone.
+func TestDD10_OneOfTwoSinksRefuses(t *testing.T) {
+	r := newRig(t)
+	commitOfRows := func(cmd [][]byte) bool {
+		return len(cmd) > 3 && bytes.EqualFold(cmd[0], []byte("EVALSHA")) && slices.ContainsFunc(cmd, func(w []byte) bool { return string(w) == rowsKey })
+	}
+	p := r.start("a", r.proxy.Addr, rows{})
+	for range 5 {
+		h := r.proxy.OnNext(commitOfRows, realtest.HoldRequest)
+		epochs := p.Status().Epochs
+		r.feed(100)
+		hit(t, h)
+		r.caughtUp(p)
+		if p.Status().Epochs == epochs {
+			t.Fatal("the batch was not tried again")
+		}
+		if reply, err := h.Release(); err != nil || !strings.HasPrefix(string(reply), "-EPOCH") { // it comes after its retry
+			t.Fatalf("the late commit was answered %q, %v; want an EPOCH error", reply, err)
+		}
+		r.exact(r.redis)
+		want := 0
+		for _, n := range r.pv {
+			want += n
+		}
+		if got, err := r.redis.Client().Get(t.Context(), rowsKey).Int(); err != nil || got != want {
+			t.Fatalf("%d rows, %v; want %d, as many as PV", got, err, want)
+		}
+	}
 }
 
 func TestRebuildRefusesATrimmedJournal(t *testing.T) {

@@ -81,6 +81,25 @@ func (p *tally) Project(_ context.Context, b *projection.Batch, tx *projection.T
 	return nil
 }
 
+// rows is a second sink: it counts the rows that it holds.
+type rows struct{}
+
+const rowsKey = "rc:{00}:rows:n"
+
+func (rows) Name() string { return "rows" }
+func (rows) Reset()       {}
+
+func (rows) Project(_ context.Context, b *projection.Batch, tx *projection.Tx) error {
+	n := 0
+	for _, r := range b.Records {
+		if r.Seq > tx.Applied(0) {
+			n += len(r.Events)
+		}
+	}
+	tx.Do(0, "INCRBY", rowsKey, n)
+	return nil
+}
+
 // rig is a journal, a Redis behind a proxy, and the truth about what was accepted.
 type rig struct {
 	t     *testing.T
@@ -210,12 +229,13 @@ type projector struct {
 	stop func()
 }
 
-// start runs a projector that reaches Redis at addr and keeps its dedup store under name. Several can run at once.
-func (r *rig) start(name, addr string) *projector {
+// start runs a projector that reaches Redis at addr and keeps its dedup store under name. Several can run at once. more are projections
+// beside the tally.
+func (r *rig) start(name, addr string, more ...projection.Projection) *projector {
 	r.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second,
 		ContextTimeoutEnabled: true, DisableIdentity: true})
-	p, err := projection.New(projection.Options{Journal: r.j, Redis: rdb, Shards: shards, Projections: []projection.Projection{&tally{}},
+	p, err := projection.New(projection.Options{Journal: r.j, Redis: rdb, Shards: shards, Projections: append([]projection.Projection{&tally{}}, more...),
 		DedupDir: filepath.Join(r.dir, "dedup-"+name), DedupWindow: 7 * 24 * time.Hour, Exclusive: true, BatchEvents: 2000,
 		Log: quiet().With("projector", name), Clock: clock.System{}})
 	if err != nil {
