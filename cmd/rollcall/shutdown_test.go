@@ -39,6 +39,20 @@ func TestSH01_AcknowledgedEventsSurviveAStop(t *testing.T) {
 		redis.Resume()
 		start(t, dir, url).counted("deploy", forty, forty)
 	})
+	t.Run("not drained", func(t *testing.T) {
+		dir := t.TempDir()
+		s := start(t, dir, "--shutdown.grace=2s")
+		pid := s.redisPID()
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // the managed Redis can't write what it has
+			t.Fatal(err)
+		}
+		send(s)
+		s.signal(syscall.SIGTERM)
+		if code := s.wait(); code <= 0 || !strings.Contains(s.stderr.String(), "not drained") {
+			t.Errorf("exit code %d; want another than 0, and \"not drained\" in the log", code)
+		}
+		start(t, dir).counted("deploy", forty, forty)
+	})
 }
 
 // One client holds half a request for longer than the whole budget. The events answered before are stored while it holds on, and it is
