@@ -296,7 +296,8 @@ func journalError(err error) error {
 	switch {
 	case errors.Is(err, journal.ErrGap), errors.Is(err, journal.ErrBeforeFirst), errors.Is(err, journal.ErrBeyondEnd),
 		errors.Is(err, event.ErrDamaged), errors.Is(err, event.ErrVersion):
-		return halt("journal: %v", err)
+		return halt("journal: %v. Put the journal's folder back from a copy. The counts in Redis stay as they are: do not rebuild them from a journal that has lost records",
+			err)
 	}
 	return fmt.Errorf("journal: %w", err)
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall/rollcall/internal/event"
 	"github.com/rollcall/rollcall/internal/ident"
 	"github.com/rollcall/rollcall/internal/journal"
 )
 
 // Rebuild empties a projection: its keys and its offsets go, and the next projector reads the journal from its first record; records
 // is how many that are. No projector may run meanwhile. It refuses when the journal no longer has its first record, since what is gone
-// could not be counted again.
+// could not be counted again, and when any record of it can't be read: all are read before anything is deleted.
 //
 // It can be stopped at any moment and begun again: until the end the shards are marked dirty, and nobody counts on top of them.
 func Rebuild(ctx context.Context, j *journal.Journal, rdb redis.UniversalClient, shards int, name string) (records uint64, err error) {
@@ -22,6 +23,9 @@ func Rebuild(ctx context.Context, j *journal.Journal, rdb redis.UniversalClient,
 	}
 	if first > 1 {
 		return 0, fmt.Errorf("the journal begins at record %d: what came before can't be counted again, so nothing was changed", first)
+	}
+	if err := readable(ctx, j, last); err != nil {
+		return 0, fmt.Errorf("the journal can't be counted again, so nothing was changed: %w", err)
 	}
 	for shard := range shards {
 		if err := rdb.HSet(ctx, MetaKey(shard, name), "dirty", "a rebuild did not end").Err(); err != nil {
@@ -39,6 +43,29 @@ func Rebuild(ctx context.Context, j *journal.Journal, rdb redis.UniversalClient,
 		}
 	}
 	return last, nil
+}
+
+// readable reads and decodes every record of a journal that begins with the first.
+func readable(ctx context.Context, j *journal.Journal, last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	r, err := j.Read(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var rec event.Record
+	for seq := uint64(1); seq <= last; seq++ {
+		entry, err := r.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := rec.Decode(entry.Data); err != nil {
+			return fmt.Errorf("record %d: %w", entry.Seq, err)
+		}
+	}
+	return nil
 }
 
 // unlinkAll deletes the keys that match, on whichever node they are.

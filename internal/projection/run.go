@@ -193,11 +193,15 @@ func without(events []event.Event, drop []int) []event.Event {
 
 func (e *epoch) newCommit() *commit {
 	c := &commit{upto: e.last, sum: e.sum, done: make(chan struct{})}
-	before := e.latest
+	// Only the channel: the commit before must not live as long as the ones behind it.
+	var before chan struct{}
+	if e.latest != nil {
+		before = e.latest.done
+	}
 	barrier := func(ctx context.Context) (redis.UniversalClient, error) {
 		if before != nil {
 			select {
-			case <-before.done:
+			case <-before:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
