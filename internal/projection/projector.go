@@ -123,11 +123,14 @@ func (p *Projector) Run(ctx context.Context) error {
 	defer p.say(Stopped, "")
 	wait := newBackoff()
 	for ctx.Err() == nil {
-		if err := p.openDedup(); err != nil {
+		began := time.Now()
+		err := p.openDedup()
+		switch {
+		case err == nil:
+			err = p.epoch(ctx)
+		case !errors.Is(err, dedup.ErrNoRoom):
 			return err
 		}
-		began := time.Now()
-		err := p.epoch(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -140,7 +143,7 @@ func (p *Projector) Run(ctx context.Context) error {
 			p.say(Halted, h.reason)
 			sleep(ctx, haltEvery)
 			continue
-		case errors.Is(err, errDedup):
+		case errors.Is(err, errDedup) && !errors.Is(err, dedup.ErrNoRoom):
 			// Everything in the store follows from the journal: make it anew.
 			p.o.Log.Error("the dedup store is damaged and is made anew from the journal", "err", err)
 			if err := p.dropDedup(); err != nil {

@@ -56,6 +56,7 @@ type Options struct {
 // Store judges records. It is not safe for concurrent use.
 type Store struct {
 	db     *pebble.DB
+	dir    string
 	seed   uint64
 	window int64 // ms
 
@@ -93,11 +94,11 @@ type Duplicates struct {
 }
 
 // Open opens the store in o.Dir, or makes it. A store of another journal or version, or a damaged one, is removed and begun anew:
-// Offset is then 0.
+// Offset is then 0. ErrNoRoom leaves it as it is.
 func Open(o Options) (*Store, error) {
 	s, err := open(o)
-	if err == nil {
-		return s, nil
+	if err == nil || errors.Is(err, ErrNoRoom) {
+		return s, err
 	}
 	if rmErr := os.RemoveAll(o.Dir); rmErr != nil {
 		return nil, errors.Join(fmt.Errorf("dedup: open %s: %w", o.Dir, err), rmErr)
@@ -113,6 +114,9 @@ func open(o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if err := room(o.Dir); err != nil {
+		return nil, err
+	}
 	opts := &pebble.Options{
 		// The journal is the log: what the store loses in a crash is read there again.
 		DisableWAL:            true,
@@ -123,6 +127,8 @@ func open(o Options) (*Store, error) {
 		LBaseMaxBytes:         256 << 20,
 		FormatMajorVersion:    pebble.FormatNewest,
 		Logger:                quiet{},
+		// Without one, Pebble ends the process at the first damaged block. The fault comes back as an error as well.
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -132,7 +138,7 @@ func open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, window: o.Window.Milliseconds(), room: o.FilterBytes}
+	s := &Store{db: db, dir: o.Dir, window: o.Window.Milliseconds(), room: o.FilterBytes}
 	if s.room == 0 {
 		s.room = 256 << 20
 	}

@@ -12,6 +12,9 @@ import (
 // Flush moves what was judged into the store. It reaches the disk a little later, all of it together or none: see Offset.
 func (s *Store) Flush() error {
 	s.pollSync()
+	if err := room(s.dir); err != nil {
+		return err
+	}
 	if s.flushed == s.judged {
 		return s.startSync()
 	}
@@ -107,6 +110,9 @@ func (s *Store) pollSync() {
 // Expire forgets the ids whose window ended before now (unix milliseconds) and the verdicts on records before firstKept, which the
 // journal no longer has.
 func (s *Store) Expire(now int64, firstKept uint64) error {
+	if err := room(s.dir); err != nil {
+		return err
+	}
 	oldest := floorDay(now - s.window)
 	for len(s.days) > 0 && s.days[0].number < oldest {
 		s.filters -= s.days[0].filter.bytes()
@@ -120,8 +126,11 @@ func (s *Store) Expire(now int64, firstKept uint64) error {
 // Close writes everything to disk and closes the store.
 func (s *Store) Close() error {
 	err := s.Flush()
-	if err == nil {
+	switch {
+	case err == nil:
 		err = s.db.Flush()
+	case errors.Is(err, ErrNoRoom):
+		err = nil // what is not written is read from the journal again
 	}
 	return errors.Join(err, s.db.Close())
 }
