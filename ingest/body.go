@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -20,12 +21,17 @@ import (
 // of the full limit, so many bombs at once cost little more than one.
 const smallBody = 1 << 20
 
+// largeBodies is how many bodies of more than smallBody, as sent, are held at a time: 128 MiB at the default limit.
+const largeBodies = 16
+
 // bodies reads the bodies of requests. It is safe for concurrent use.
 type bodies struct {
 	limit int // bytes, after decompression
 	// What is costly exists only a few times, one for each processor, and is made when first needed (nil before). It is held for
 	// the work of the processor alone: the compressed body is here already, so no slow client can keep it.
-	large chan []byte        // buffers of limit bytes
+	large chan []byte // buffers of limit bytes
+	// A body that is itself larger than smallBody is read as its client sends it, however slowly. So many may be on their way.
+	slots chan struct{}
 	zstds chan *zstd.Decoder // each may hold a window of 8 MiB
 	gzips sync.Pool          // *gzip.Reader, some 40 KiB
 	small sync.Pool          // *[]byte of up to smallBody
@@ -38,6 +44,7 @@ func newBodies(limit int) *bodies {
 		gzips: sync.Pool{New: func() any { return new(gzip.Reader) }},
 		small: sync.Pool{New: func() any { return new([]byte) }},
 	}
+	bs.slots = make(chan struct{}, largeBodies)
 	for range n {
 		bs.large <- nil
 		bs.zstds <- nil
@@ -53,6 +60,9 @@ var (
 	errNotZstd    = apperr.New(apperr.Malformed, CodeBadEncoding, "The body is not whole and valid zstd, as Content-Encoding says. Nothing was stored.").On("Content-Encoding")
 	errUnlabelled = apperr.New(apperr.Malformed, CodeBody, "The body looks compressed: send it with Content-Encoding: gzip or zstd. Nothing was stored.").On("Content-Encoding")
 )
+
+var errBusy = apperr.New(apperr.Unavailable, CodeBusy, "Too many large bodies are being read. Nothing was stored; send again later, or fewer events at a time.").
+	Over(fmt.Sprintf("%d bodies of more than 1 MiB at a time", largeBodies), "").After(time.Second)
 
 // errFull is a decompression that does not fit into its buffer.
 var errFull = errors.New("ingest: buffer full")
@@ -71,8 +81,26 @@ func (bs *bodies) read(ctx context.Context, r io.Reader, encoding string) (body 
 		return nil, func() {}, errEncoding
 	}
 	raw := bs.small.Get().(*[]byte)
-	release = func() { bs.keep(raw) }
-	if *raw, err = readAll(r, (*raw)[:0], bs.limit); err != nil {
+	slot := false
+	done := func() {
+		if slot {
+			slot = false
+			<-bs.slots
+		}
+		bs.keep(raw)
+	}
+	release = done
+	*raw, err = readAll(r, (*raw)[:0], min(smallBody, bs.limit))
+	if errors.Is(err, errFull) && bs.limit > smallBody {
+		select {
+		case bs.slots <- struct{}{}:
+			slot = true
+			*raw, err = readAll(r, *raw, bs.limit)
+		default:
+			return nil, release, errBusy
+		}
+	}
+	if err != nil {
 		if errors.Is(err, errFull) {
 			err = bs.tooLarge()
 		} else {
@@ -90,7 +118,7 @@ func (bs *bodies) read(ctx context.Context, r io.Reader, encoding string) (body 
 		return nil, release, nil
 	}
 	out := bs.small.Get().(*[]byte)
-	release = func() { bs.keep(raw); bs.keep(out) }
+	release = func() { done(); bs.keep(out) }
 	// Most bodies shrink to a fifth or a tenth. Too small a guess costs a second try.
 	size := min(max(16*len(*raw), 32<<10), smallBody, bs.limit)
 	if cap(*out) < size {

@@ -33,6 +33,7 @@ const (
 	CodeUnreadable   = "unreadable_body"      // 400: the connection broke off
 	CodeEncoding     = "unsupported_encoding" // 415
 	CodeBodyTooLarge = "body_too_large"       // 413
+	CodeBusy         = "too_many_bodies"      // 503: see largeBodies
 	CodeTooMany      = "too_many_events"      // 413
 )
 

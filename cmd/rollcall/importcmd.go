@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -76,6 +78,9 @@ func importFile(cmd *cobra.Command, c *client, path string, f importFlags) error
 	if f.rejects == "" {
 		f.rejects = path + ".rejects"
 	}
+	if err := mayReplace(f.rejects, src.file); err != nil {
+		return err
+	}
 	rejects := &rejectsFile{path: f.rejects}
 	im := &importer{client: c, next: src.Next, reject: rejects.add, batch: f.batch, inFlight: f.inFlight, patience: f.patience}
 	began := time.Now()
@@ -111,6 +116,45 @@ func (s summary) String() string {
 type rejectsFile struct {
 	path string
 	f    *os.File
+}
+
+// rejectLine is the beginning of what add writes.
+var rejectLine = regexp.MustCompile(`^[0-9]+\t[^\t\n]+\t`)
+
+// mayReplace tells whether the rejects may be written to path: where nothing is, or an earlier import's rejects are. Whatever else is
+// there, the import's own input above all, is not touched.
+func mayReplace(path string, input *os.File) error {
+	old, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	oldInfo, err := old.Stat()
+	if err != nil {
+		return err
+	}
+	inInfo, err := input.Stat()
+	if err != nil {
+		return err
+	}
+	if os.SameFile(oldInfo, inInfo) {
+		return fmt.Errorf("--rejects %s is the file to import: name another", path)
+	}
+	head := make([]byte, 4096)
+	n, err := io.ReadFull(old, head)
+	if n == 0 && err == io.EOF {
+		return nil
+	}
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if !rejectLine.Match(head[:n]) {
+		return fmt.Errorf("%s is there already and holds no refused lines of an import: move it away, or name another file with --rejects", path)
+	}
+	return nil
 }
 
 const maxRejectText = 64 << 10 // bytes of a line that are kept

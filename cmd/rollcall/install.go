@@ -79,6 +79,15 @@ func (n *node) forgetInstall(ctx context.Context) error {
 
 // recordInstall adds the fields that are missing and returns all.
 func recordInstall(ctx context.Context, r redis.UniversalClient, want map[string]string) (map[string]string, error) {
+	have, err := r.HGetAll(ctx, installKey).Result()
+	if err != nil {
+		return nil, err
+	}
+	for field, value := range want { // a start that will be refused leaves nothing behind
+		if old, ok := have[field]; ok && old != value {
+			return have, nil
+		}
+	}
 	for field, value := range want {
 		if err := r.HSetNX(ctx, installKey, field, value).Err(); err != nil {
 			return nil, err
@@ -91,7 +100,7 @@ func recordInstall(ctx context.Context, r redis.UniversalClient, want map[string
 func compareInstall(want, have map[string]string) error {
 	var faults []string
 	for _, field := range slices.Sorted(maps.Keys(want)) {
-		if have[field] == want[field] {
+		if old, ok := have[field]; !ok || old == want[field] {
 			continue
 		}
 		project, isZone := strings.CutPrefix(field, zoneField)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -43,6 +44,11 @@ func rebuild(cmd *cobra.Command, c config.Config, name string) (err error) {
 	log, err := obs.NewLog(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
 	if err != nil {
 		return err
+	}
+	if dir := filepath.Join(c.Data, "journal"); c.Journal.URL == "" {
+		if _, err := os.Stat(dir); err != nil {
+			return fmt.Errorf("there is no journal to count again: %w; name the data folder of serve with --data", err)
+		}
 	}
 	n := &node{c: c, log: log}
 	defer func() {

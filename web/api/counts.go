@@ -2,15 +2,20 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/internal/period"
 )
+
+// queryTimeout bounds a question, its retries included: a Redis that hangs is answered 503 by then.
+const queryTimeout = 5 * time.Second
 
 // Counts is GET /v1/counts and /v1/counts.csv: ?event=, from= (and to=, by default the end of today) or period= (today, yesterday,
 // 1d to 400d, by default 7d), and interval= (by default day).
@@ -34,7 +39,9 @@ func (a *API) Counts(c *gin.Context) error {
 	if r.Interval, err = period.ParseKind(interval); err != nil {
 		return err
 	}
-	counts, err := a.o.Counts.Counts(c.Request.Context(), r)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), queryTimeout)
+	defer cancel()
+	counts, err := a.o.Counts.Counts(ctx, r)
 	if err != nil {
 		return err
 	}
