@@ -145,6 +145,9 @@ func (p *Projection) Project(ctx context.Context, b *projection.Batch, tx *proje
 		rec := &b.Records[i]
 		for j := range rec.Events {
 			e := &rec.Events[j]
+			if e.Bot {
+				continue
+			}
 			if pr == nil || pr.id != e.Project {
 				pr = p.project(e.Project, tx)
 			}

@@ -21,6 +21,7 @@ const (
 	CodeBadValue       = "bad_value"        // value is not a number that a float64 can hold
 	CodeBadProps       = "bad_props"        // props is no object, a key is empty or has control characters, a number is not finite
 	CodeTooManyProps   = "too_many_props"   // more than 32 props
+	CodeTooFrequent    = "too_frequent"     // the user has sent this event as often as the project's frequency rule allows
 	CodeNestedProp     = "nested_prop"      // a prop is an object or an array
 )
 

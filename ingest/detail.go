@@ -23,6 +23,7 @@ var details = map[string]string{
 	CodeInFuture:       "ts is more than 10 minutes ahead of the server's clock.",
 	CodeBadValue:       "value is a finite JSON number.",
 	CodeBadProps:       "props is an object of strings, finite numbers and booleans; keys have 1 to 64 bytes and no control characters.",
+	CodeTooFrequent:    "This user has sent this event as often as the project allows for now (frequency rule); send it later.",
 	CodeTooManyProps:   "An event has at most 32 props.",
 	CodeNestedProp:     "A prop is a string, a number or a boolean, not an object or an array.",
 }

@@ -272,6 +272,16 @@ func (j *judge) finish(n int) error {
 	default:
 		if code := j.time(); code != "" {
 			f = fault{code, "ts"}
+			break
+		}
+		if j.User == "" && j.makeUser != nil {
+			if j.anonymous == "" {
+				j.anonymous = j.makeUser()
+			}
+			j.User = j.anonymous
+		}
+		if j.limited != nil && j.limited(j.Name) && j.tooFrequent() {
+			f = fault{CodeTooFrequent, ""}
 		}
 	}
 	if f.code != "" {
@@ -287,4 +297,15 @@ func (j *judge) finish(n int) error {
 	j.verdict.Received++
 	j.verdict.Accepted++
 	return nil
+}
+
+// tooFrequent lists an event that has a frequency rule, and tells whether that rule has refused it.
+func (j *judge) tooFrequent() bool {
+	index := j.verdict.Received
+	if len(j.refused) > 0 && j.refused[0] == index {
+		j.refused = j.refused[1:]
+		return true
+	}
+	j.verdict.Limited = append(j.verdict.Limited, Limited{index, strings.Clone(j.Name), strings.Clone(j.User), strings.Clone(j.ID)})
+	return false
 }

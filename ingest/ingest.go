@@ -20,13 +20,6 @@ type Appender interface {
 	Append(context.Context, journal.Chunk) (*journal.Receipt, error)
 }
 
-// Project is what ingest has to know of a project.
-type Project struct {
-	ID         string
-	Zone       *time.Location // whose calendar the project's days follow; judging does not need it
-	LateWindow time.Duration  // 0 = DefaultLateWindow
-}
-
 // Options of an Ingest. Journal and Clock are required.
 type Options struct {
 	Journal Appender
@@ -52,13 +45,41 @@ func New(o Options) *Ingest {
 	}
 }
 
-// Request is one POST of events.
+// Form is what the events of a body look like.
+type Form uint8
+
+// The forms.
+const (
+	Native  Form = iota // rollcall's own: see forms.go
+	Segment             // a call of the Segment HTTP API, which Request.Call names
+)
+
+// Request is one body of events.
 type Request struct {
-	Project         Project
+	Project         string
+	LateWindow      time.Duration // 0 = DefaultLateWindow
 	Body            io.Reader
 	ContentEncoding string        // "", identity, gzip, x-gzip or zstd
+	Form            Form          //
+	Call            string        // of Segment: track, page, batch, …
 	Historical      bool          // an import with an admin key
 	Wait            time.Duration // > 0: wait this long for the events to be applied
+	DryRun          bool          // judge, answer, and store nothing
+	Bot             bool          // whoever sent this is no person: its events are kept apart
+	// Anonymous names the user of an event that has none; nil = such an event has no user. It is called at most once.
+	Anonymous func() string
+	// Admit is asked once the number of events is known, before anything is stored; an error of it refuses the request. nil = no limit.
+	Admit func(events int) error
+	// Frequency limits how often one user may do a thing; nil = no rule.
+	Frequency Frequency
+}
+
+// Frequency is the rules of how often one user may send an event of a name.
+type Frequency interface {
+	// Limits tells whether there is a rule for an event of this name.
+	Limits(event string) bool
+	// Refused returns the indices (Limited.Index) of those events that break their rule, ascending. An error refuses the request.
+	Refused(context.Context, []Limited) ([]int, error)
 }
 
 // maxBuilder is the largest buffer that is kept for the next request.
@@ -70,8 +91,8 @@ const maxBuilder = 1 << 20
 // With Wait it then waits for the projections, and Result tells whether they were in time (Applied) and how many of the events
 // had been there before (Duplicates).
 //
-// The error is an *apperr.Error and nothing was stored: Malformed, Unsupported and TooLarge with the codes of codes.go, and those of
-// journal.Journal.Append (of which journal_unavailable alone means that the events may have been stored after all).
+// The error is an *apperr.Error and nothing was stored: Malformed, Unsupported and TooLarge with the codes of codes.go, those of
+// Request.Admit and Request.Frequency, and those of journal.Journal.Append (of which journal_unavailable alone means that the events may have been stored after all).
 func (in *Ingest) Accept(ctx context.Context, r Request) (*Result, error) {
 	now := in.clock.Now().UnixMilli()
 	body, release, err := in.bodies.read(ctx, r.Body, r.ContentEncoding)
@@ -85,13 +106,15 @@ func (in *Ingest) Accept(ctx context.Context, r Request) (*Result, error) {
 			in.builders.Put(b)
 		}
 	}()
-	b.Reset(r.Project.ID, now, r.Historical, r.Wait > 0)
-	v, err := Judge(body, Rules{Now: now, LateWindow: r.Project.LateWindow, Historical: r.Historical, Limits: in.limits}, b)
+	v, err := in.judge(ctx, body, &r, now, b)
 	if err != nil {
 		return nil, err
 	}
-	res := &Result{Received: v.Received, Accepted: v.Accepted, Rejected: v.Rejected, Waited: r.Wait > 0}
-	if v.Accepted == 0 {
+	res := &Result{Received: v.Received, Accepted: v.Accepted, Rejected: v.Rejected, DryRun: r.DryRun, Waited: r.Wait > 0 && !r.DryRun}
+	if r.Bot {
+		res.Accepted, res.Bots = 0, v.Accepted
+	}
+	if v.Accepted == 0 || r.DryRun {
 		res.Applied = res.Waited // there is nothing to wait for
 		return res, nil
 	}
@@ -105,6 +128,37 @@ func (in *Ingest) Accept(ctx context.Context, r Request) (*Result, error) {
 	return res, nil
 }
 
+// judge judges a body, twice if a frequency rule refuses some of its events: which ones is known only when all have been read.
+func (in *Ingest) judge(ctx context.Context, body []byte, r *Request, now int64, b *event.Builder) (Verdict, error) {
+	rules := Rules{Now: now, LateWindow: r.LateWindow, Historical: r.Historical, Limits: in.limits, Anonymous: r.Anonymous}
+	if r.Frequency != nil && !r.DryRun {
+		rules.Limited = r.Frequency.Limits
+	}
+	once := func() (Verdict, error) {
+		b.Reset(r.Project, now, r.Historical, r.Wait > 0)
+		if r.Bot {
+			b.MarkBot()
+		}
+		return Judge(body, rules, b)
+	}
+	v, err := once()
+	if err != nil {
+		return v, err
+	}
+	if r.Admit != nil {
+		if err := r.Admit(v.Received); err != nil {
+			return v, err
+		}
+	}
+	if len(v.Limited) == 0 {
+		return v, nil
+	}
+	if rules.Refused, err = r.Frequency.Refused(ctx, v.Limited); err != nil || len(rules.Refused) == 0 {
+		return v, err
+	}
+	return once()
+}
+
 // await waits for the projections. That they are late, or that ctx ends, is no error: the events are safe.
 func (r *Result) await(ctx context.Context, receipt *journal.Receipt, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -114,6 +168,10 @@ func (r *Result) await(ctx context.Context, receipt *journal.Receipt, wait time.
 		return
 	}
 	r.Applied = true
-	r.Duplicates = min(len(notice.Duplicates), r.Accepted)
-	r.Accepted -= r.Duplicates
+	r.Duplicates = min(len(notice.Duplicates), r.Accepted+r.Bots)
+	if r.Bots > 0 {
+		r.Bots -= r.Duplicates
+	} else {
+		r.Accepted -= r.Duplicates
+	}
 }

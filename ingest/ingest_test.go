@@ -46,7 +46,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) post(t *testing.T, body []byte, encoding string) (*Result, error) {
 	t.Helper()
-	return r.Accept(t.Context(), Request{Project: Project{ID: "demo"}, Body: bytes.NewReader(body), ContentEncoding: encoding})
+	return r.Accept(t.Context(), Request{Project: "demo", Body: bytes.NewReader(body), ContentEncoding: encoding})
 }
 
 // records reads all that is in the journal.
@@ -136,11 +136,11 @@ func TestAcceptStores(t *testing.T) {
 	if len(got) != 2 || got[0].Project != "demo" || got[0].Received != noon || got[0].Time != noon || got[0].Historical {
 		t.Errorf("%+v", got)
 	}
-	res, err = r.Accept(t.Context(), Request{Project: Project{ID: "shop", LateWindow: time.Hour}, Body: strings.NewReader(`[{"event":"e","ts":"2026-11-30T10:00:00Z"}]`)})
+	res, err = r.Accept(t.Context(), Request{Project: "shop", LateWindow: time.Hour, Body: strings.NewReader(`[{"event":"e","ts":"2026-11-30T10:00:00Z"}]`)})
 	if err != nil || !res.AllRejected() || res.Rejected[0].Code != CodeTooLate || !strings.Contains(res.Rejected[0].Detail, "1 hours") {
 		t.Errorf("late window of an hour: %+v %v", res, err)
 	}
-	res, err = r.Accept(t.Context(), Request{Project: Project{ID: "shop"}, Body: strings.NewReader(`[{"event":"e","ts":"2015-11-30T10:00:00Z"}]`), Historical: true})
+	res, err = r.Accept(t.Context(), Request{Project: "shop", Body: strings.NewReader(`[{"event":"e","ts":"2015-11-30T10:00:00Z"}]`), Historical: true})
 	if err != nil || res.Accepted != 1 {
 		t.Errorf("historical: %+v %v", res, err)
 	}
@@ -155,7 +155,7 @@ func TestNothingGoodStoresNothing(t *testing.T) {
 	r := newRig(t)
 	for _, body := range []string{"[]", `{"events":[]}`, "[1,2]", `{"user":"u"}`} {
 		for _, wait := range []time.Duration{0, time.Hour} {
-			res, err := r.Accept(t.Context(), Request{Project: Project{ID: "demo"}, Body: strings.NewReader(body), Wait: wait})
+			res, err := r.Accept(t.Context(), Request{Project: "demo", Body: strings.NewReader(body), Wait: wait})
 			if err != nil || res.Accepted != 0 || res.AllRejected() != (res.Received > 0) || res.Applied != (wait > 0) {
 				t.Errorf("%s: %+v %v", body, res, err)
 			}
@@ -167,7 +167,7 @@ func TestNothingGoodStoresNothing(t *testing.T) {
 	r.refused(t, "broken", []byte("["+page), "", apperr.Malformed, CodeBody)
 	r.refused(t, "too many", []byte(strings.Repeat(page+"\n", 5001)), "", apperr.TooLarge, CodeTooMany)
 	r.refused(t, "too large", []byte("["+page+strings.Repeat(" ", 8<<20)), "", apperr.TooLarge, CodeBodyTooLarge)
-	if res, err := r.Accept(t.Context(), Request{Project: Project{ID: "demo"}, Body: iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(page)))}); err == nil ||
+	if res, err := r.Accept(t.Context(), Request{Project: "demo", Body: iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(page)))}); err == nil ||
 		apperr.As(err).Code != CodeUnreadable || !errors.Is(err, iotest.ErrTimeout) {
 		t.Errorf("connection broken off: %+v %v", res, err)
 	}
@@ -324,7 +324,7 @@ func TestWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ask := Request{Project: Project{ID: "demo"}, Body: strings.NewReader("[" + page + "," + page + ",7]"), Wait: time.Minute}
+	ask := Request{Project: "demo", Body: strings.NewReader("[" + page + "," + page + ",7]"), Wait: time.Minute}
 	res, err := r.Accept(t.Context(), ask)
 	wg.Wait()
 	if err != nil || !res.Applied || res.Received != 3 || res.Accepted != 1 || res.Duplicates != 1 || len(res.Rejected) != 1 {
@@ -350,7 +350,7 @@ func (f refusing) Append(context.Context, journal.Chunk) (*journal.Receipt, erro
 func TestJournalRefuses(t *testing.T) {
 	full := apperr.New(apperr.Unavailable, "journal_full", "full").After(time.Second)
 	in := New(Options{Journal: refusing{full}, Clock: clock.System{}})
-	res, err := in.Accept(t.Context(), Request{Project: Project{ID: "demo"}, Body: strings.NewReader(page)})
+	res, err := in.Accept(t.Context(), Request{Project: "demo", Body: strings.NewReader(page)})
 	if res != nil || !errors.Is(err, full) {
 		t.Errorf("%+v %v, want the journal's own refusal", res, err)
 	}

@@ -1,16 +1,19 @@
 package ingest
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
 
-// Result is what became of a request's events: Received = Accepted + Duplicates + len(Rejected), always.
+// Result is what became of a request's events: Received = Accepted + Duplicates + Bots + len(Rejected), always.
 type Result struct {
 	Received   int
 	Accepted   int
 	Duplicates int // known only if Applied; else they are among Accepted
+	Bots       int // stored, but a bot's: no PV and no UV
 	Rejected   []Rejection
+	DryRun     bool // nothing was stored
 	Waited     bool // the request asked to wait
 	Applied    bool // the projections have applied the events, so queries see them
 }
@@ -18,8 +21,14 @@ type Result struct {
 // AllRejected tells whether there were events and none was good: the answer is then 422.
 func (r *Result) AllRejected() bool { return r.Received > 0 && len(r.Rejected) == r.Received }
 
+// AllTooFrequent tells whether there were events and a frequency rule refused each: the answer is then 429.
+func (r *Result) AllTooFrequent() bool {
+	return r.AllRejected() && !slices.ContainsFunc(r.Rejected, func(x Rejection) bool { return x.Code != CodeTooFrequent })
+}
+
 // AppendJSON appends the answer: {"received":3,"accepted":2,"rejected":[{"index":1,"id":"…","code":"too_late","field":"ts",
-// "detail":"…"}]}; id and field are left out when there is none. A request that waited has "duplicates" and "applied" too.
+// "detail":"…"}]}; id and field are left out when there is none. A request that waited has "duplicates" and "applied" too, a bot's
+// has "bots", and one that was only judged "dry_run".
 func (r *Result) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"received":`...)
 	dst = strconv.AppendInt(dst, int64(r.Received), 10)
@@ -30,6 +39,12 @@ func (r *Result) AppendJSON(dst []byte) []byte {
 		dst = strconv.AppendInt(dst, int64(r.Duplicates), 10)
 		dst = append(dst, `,"applied":`...)
 		dst = strconv.AppendBool(dst, r.Applied)
+	}
+	if r.Bots > 0 {
+		dst = strconv.AppendInt(append(dst, `,"bots":`...), int64(r.Bots), 10)
+	}
+	if r.DryRun {
+		dst = append(dst, `,"dry_run":true`...)
 	}
 	dst = append(dst, `,"rejected":[`...)
 	for i := range r.Rejected {

@@ -50,6 +50,16 @@ type Rules struct {
 	LateWindow time.Duration // 0 = DefaultLateWindow
 	Historical bool          // the late window does not hold; only 1971-01-01 does
 	Limits     Limits
+
+	Anonymous func() string           // the user of an event that has none; nil = it stays without. Called at most once
+	Limited   func(event string) bool // nil = none: good events of such a name are listed in Verdict.Limited
+	Refused   []int                   // indices, ascending, of good events that a frequency rule refuses: see CodeTooFrequent
+}
+
+// Limited is a good event whose name has a frequency rule.
+type Limited struct {
+	Index           int // among the events of the request, from 0
+	Event, User, ID string
 }
 
 // Rejection is one event that was not taken.
@@ -65,6 +75,7 @@ type Rejection struct {
 type Verdict struct {
 	Received, Accepted int
 	Rejected           []Rejection
+	Limited            []Limited
 }
 
 // Judge reads every event of a body and adds those that keep the rules to b, in their order, on which Reset has been called with
@@ -78,6 +89,7 @@ func Judge(body []byte, r Rules, b *event.Builder) (Verdict, error) {
 	j.out = b
 	j.now, j.historical = r.Now, r.Historical
 	j.limits = r.Limits.withDefaults()
+	j.makeUser, j.limited, j.refused = r.Anonymous, r.Limited, r.Refused
 	late := r.LateWindow
 	if late <= 0 {
 		late = DefaultLateWindow
@@ -103,6 +115,10 @@ type judge struct {
 	verdict    Verdict
 	batchSent  instant // sent_at beside the batch
 	lateDetail string
+	makeUser   func() string
+	anonymous  string // what makeUser answered
+	limited    func(event string) bool
+	refused    []int
 	object
 }
 

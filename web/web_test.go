@@ -23,6 +23,7 @@ import (
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/period"
+	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/web/api"
 )
 
@@ -69,9 +70,9 @@ func setUp(t testing.TB, level slog.Level, projects ...string) *fixture {
 	if len(projects) == 0 {
 		projects = []string{"demo"}
 	}
-	var list []ingest.Project
+	var list []project.Project
 	for _, id := range projects {
-		list = append(list, ingest.Project{ID: id, Zone: time.UTC})
+		list = append(list, project.Project{ID: id, Zone: time.UTC})
 	}
 	f := &fixture{rooms: &rooms{}, log: &bytes.Buffer{}}
 	f.Server = New(Options{
@@ -162,8 +163,8 @@ func TestAdminKeyNamesTheProject(t *testing.T) {
 	problem(t, f.do("POST", "/v1/events", "{}", "Authorization", "Bearer rca_root"), 422, "project_required")
 	for _, h := range [][]string{{"/v1/events?project=b"}, {"/v1/events", "X-Rollcall-Project", "b"}} {
 		w := f.do("POST", h[0], "{}", append(h[1:], "Authorization", "Bearer rca_root")...)
-		if w.Code != 202 || f.rooms.asked.Project.ID != "b" {
-			t.Errorf("%v: answer %d, project %q; want 202, b", h, w.Code, f.rooms.asked.Project.ID)
+		if w.Code != 202 || f.rooms.asked.Project != "b" {
+			t.Errorf("%v: answer %d, project %q; want 202, b", h, w.Code, f.rooms.asked.Project)
 		}
 	}
 }
@@ -179,8 +180,8 @@ func TestHL06_ProjectsThatAreNone(t *testing.T) {
 	}
 	problem(t, f.do("POST", "/v1/events?project=", "{}", "Authorization", "Bearer rca_root"), 422, "project_required")
 	problem(t, f.do("GET", "/v1/counts?event=e&project=", "", "Authorization", "Bearer rca_root"), 422, "project_required")
-	if f.rooms.asked.Project.ID != "" || f.rooms.counts.Project != "" {
-		t.Errorf("asked for %q and %q", f.rooms.asked.Project.ID, f.rooms.counts.Project)
+	if f.rooms.asked.Project != "" || f.rooms.counts.Project != "" {
+		t.Errorf("asked for %q and %q", f.rooms.asked.Project, f.rooms.counts.Project)
 	}
 }
 

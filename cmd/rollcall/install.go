@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/ident"
+	"github.com/rollcall/rollcall/internal/project"
 )
 
 // installKey holds what must never change under existing counts. HASH, no TTL; written by the first start that names a field,
@@ -146,7 +146,7 @@ type zones struct {
 	m  map[string]*time.Location
 }
 
-func (z *zones) configured(projects []ingest.Project) {
+func (z *zones) configured(projects []project.Project) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.m = map[string]*time.Location{}

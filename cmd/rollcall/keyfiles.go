@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/web/api"
 )
 
@@ -30,7 +30,7 @@ var scopes = map[string]api.Scope{"write": api.Write, "read": api.Read, "admin":
 
 // openKeys reads the key files, making those that are missing, and adds the keys of the configuration. The admin key is always
 // there. The write and read keys are there while the only project lists no keys of its own.
-func (n *node) openKeys(projects []ingest.Project) (*api.Keyring, error) {
+func (n *node) openKeys(projects []project.Project) (*api.Keyring, error) {
 	if err := os.MkdirAll(n.c.Data, 0o700); err != nil {
 		return nil, err
 	}

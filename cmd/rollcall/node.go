@@ -15,6 +15,7 @@ import (
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/journal"
 	"github.com/rollcall/rollcall/internal/obs"
+	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/internal/projection"
 	"github.com/rollcall/rollcall/internal/redisx"
 	"github.com/rollcall/rollcall/web"
@@ -125,14 +126,14 @@ func (n *node) openStores(ctx context.Context) (err error) {
 	return nil
 }
 
-func projectList(c config.Config) ([]ingest.Project, error) {
-	var list []ingest.Project
+func projectList(c config.Config) ([]project.Project, error) {
+	var list []project.Project
 	for _, p := range c.Projects {
 		zone, err := time.LoadLocation(p.Zone)
 		if err != nil {
 			return nil, err // Validate has looked at it
 		}
-		list = append(list, ingest.Project{ID: p.ID, Zone: zone, LateWindow: time.Duration(p.LateWindow)})
+		list = append(list, project.Project{ID: p.ID, Zone: zone, LateWindow: time.Duration(p.LateWindow)})
 	}
 	return list, nil
 }

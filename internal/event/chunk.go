@@ -15,6 +15,7 @@ import "encoding/binary"
 const (
 	chunkHistorical = 1 << iota
 	chunkNotify
+	chunkBot
 	chunkFlags = 1<<iota - 1
 )
 
@@ -66,6 +67,9 @@ func (b *Builder) Reset(project string, receivedMs int64, historical, notify boo
 	}
 	b.buf = b.buf[:b.room]
 }
+
+// MarkBot says that no person sent the request: it holds for every event in it. It is called after Reset.
+func (b *Builder) MarkBot() { b.flags |= chunkBot }
 
 // Add encodes e, whose Project, Received and Historical are those given to Reset and are not looked at. e's fields must be within
 // the limits of this package. Nothing of e is kept.

@@ -46,7 +46,8 @@ func (d *decoder) chunk(c *reader, h *chunkHeader) bool {
 		if flags&^eventFlags != 0 || flags&(hasID|isUUID) == isUUID {
 			return false
 		}
-		e.Project, e.Received, e.Historical = h.project, h.received, h.flags&chunkHistorical != 0
+		e.Project, e.Received = h.project, h.received
+		e.Historical, e.Bot = h.flags&chunkHistorical != 0, h.flags&chunkBot != 0
 		switch n := c.uvarint(); {
 		case n == 0:
 			e.Name = d.intern(c.str())

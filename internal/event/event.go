@@ -27,6 +27,7 @@ type Event struct {
 	Time       int64  // unix milliseconds
 	Received   int64  // unix milliseconds, when ingest took the request
 	Historical bool   // imported with an admin key
+	Bot        bool   // sent by no person: it counts for no PV and no UV
 	Props      Props
 }
 

@@ -27,7 +27,7 @@ func (a *API) Events(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	r := ingest.Request{Project: project, ContentEncoding: c.Request.Header.Get("Content-Encoding")}
+	r := ingest.Request{Project: project.ID, LateWindow: project.LateWindow, ContentEncoding: c.Request.Header.Get("Content-Encoding")}
 	if r.Wait, r.Historical, err = eventsQuery(c.Request.URL.RawQuery); err != nil {
 		return err
 	}

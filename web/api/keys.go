@@ -9,8 +9,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/apperr"
+	"github.com/rollcall/rollcall/internal/project"
 )
 
 // Scope is what a key may do.
@@ -32,14 +32,14 @@ type Key struct {
 
 // Keyring knows the projects and which key opens what. It does not change.
 type Keyring struct {
-	projects map[string]ingest.Project
+	projects map[string]project.Project
 	only     string // the project's id when there is just one
 	keys     map[[sha256.Size]byte]Key
 }
 
 // NewKeyring returns a ring of keys for projects.
-func NewKeyring(projects []ingest.Project, keys []Key) *Keyring {
-	k := &Keyring{projects: map[string]ingest.Project{}, keys: map[[sha256.Size]byte]Key{}}
+func NewKeyring(projects []project.Project, keys []Key) *Keyring {
+	k := &Keyring{projects: map[string]project.Project{}, keys: map[[sha256.Size]byte]Key{}}
 	for _, p := range projects {
 		k.projects[p.ID] = p
 	}
@@ -67,22 +67,22 @@ var (
 )
 
 // authorize finds the key of a request, checks that it has the scope and returns it with the project it is about.
-func (k *Keyring) authorize(c *gin.Context, need Scope) (Key, ingest.Project, error) {
+func (k *Keyring) authorize(c *gin.Context, need Scope) (Key, project.Project, error) {
 	key, ok := k.find(c)
 	switch {
 	case !ok && key.Scope == 0:
-		return Key{}, ingest.Project{}, errNoKey
+		return Key{}, project.Project{}, errNoKey
 	case !ok:
-		return Key{}, ingest.Project{}, errUnknownKey
+		return Key{}, project.Project{}, errUnknownKey
 	case key.Scope != need && key.Scope == Write:
-		return Key{}, ingest.Project{}, errMayWrite
+		return Key{}, project.Project{}, errMayWrite
 	case key.Scope != need && key.Scope == Read:
-		return Key{}, ingest.Project{}, errMayRead
+		return Key{}, project.Project{}, errMayRead
 	}
 	id := key.Project
 	if named := projectOf(c); named != "" && named != id {
 		if id != "" {
-			return Key{}, ingest.Project{}, errForeign
+			return Key{}, project.Project{}, errForeign
 		}
 		id = named
 	}
@@ -90,11 +90,11 @@ func (k *Keyring) authorize(c *gin.Context, need Scope) (Key, ingest.Project, er
 		id = k.only
 	}
 	if id == "" {
-		return Key{}, ingest.Project{}, errNoProject
+		return Key{}, project.Project{}, errNoProject
 	}
 	p, ok := k.projects[id]
 	if !ok {
-		return Key{}, ingest.Project{}, errNotProject
+		return Key{}, project.Project{}, errNotProject
 	}
 	return key, p, nil
 }
