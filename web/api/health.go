@@ -61,7 +61,7 @@ func (a *API) Index(c *gin.Context) error {
 		Version string   `json:"version"`
 		URLs    []string `json:"urls"`
 	}{"rollcall", a.o.Version, []string{
-		"POST /v1/events", "GET /v1/counts", "GET /v1/counts.csv", "GET /healthz", "GET /readyz", "GET /metrics",
+		"POST /v1/events", "GET /v1/counts", "GET /v1/counts.csv", "GET /rollcall.js", "GET /healthz", "GET /readyz", "GET /metrics",
 	}})
 	if err != nil {
 		return err
