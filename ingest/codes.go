@@ -8,6 +8,7 @@ const (
 	CodeDuplicateField = "duplicate_field"  // a field, or a prop, stands there twice: which one is meant cannot be known
 	CodeBadUTF8        = "bad_utf8"         // bytes that are not UTF-8, or half a surrogate pair (\ud83d)
 	CodeTooLong        = "too_long"         // a field has more bytes than its limit
+	CodeBadType        = "bad_type"         // type, in a batch of the Segment API, is none of track, page, screen, identify, alias, group
 	CodeMissingEvent   = "missing_event"    // no event, null or ""
 	CodeBadEvent       = "bad_event"        // event is no string, or has control characters
 	CodeReservedEvent  = "reserved_event"   // event begins with $ and is none of $signin, $makeup, $score

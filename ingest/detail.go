@@ -3,7 +3,6 @@ package ingest
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // details are the sentences of the codes whose sentence is always the same.
@@ -12,6 +11,7 @@ var details = map[string]string{
 	CodeNotAnObject:    "An event is a JSON object.",
 	CodeDuplicateField: "The field stands there twice.",
 	CodeBadUTF8:        "The field is not valid UTF-8, or has half a surrogate pair.",
+	CodeBadType:        "type is track, page, screen, identify, alias or group.",
 	CodeMissingEvent:   "event is required.",
 	CodeBadEvent:       "event is a string without control characters.",
 	CodeReservedEvent:  "Names that begin with $ are reserved; known are $signin, $makeup and $score.",
@@ -34,6 +34,10 @@ var tooLong = map[string]string{
 	"user":  "user is over its limit of 256 bytes.",
 	"id":    "id is over its limit of 128 bytes.",
 	"value": "value is over its limit of 64 bytes.",
+
+	"userId":      "userId is over its limit of 256 bytes.",
+	"anonymousId": "anonymousId is over its limit of 256 bytes.",
+	"messageId":   "messageId is over its limit of 128 bytes.",
 }
 
 // detail makes the sentence of a rejection. It allocates at most once for a request.
@@ -73,11 +77,5 @@ func span(ms int64) string {
 
 // clip returns a copy of s, cut to at most n bytes between two characters.
 func clip(s string, n int) string {
-	if len(s) > n {
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n]
-	}
-	return strings.Clone(s)
+	return strings.Clone(cut(s, n))
 }

@@ -18,6 +18,7 @@ type object struct {
 	fault   fault
 	props   event.Props
 	keys    [event.MaxProps]string
+	kept    int    // how many of keys, of a Segment message
 	scratch []byte // what strings with escapes stand for
 }
 
@@ -42,15 +43,19 @@ func (o *object) blame(code, field string) {
 	}
 }
 
+// clear makes it ready for the next object; scratch and props keep their room.
+func (o *object) clear() {
+	o.Event = event.Event{}
+	o.sent, o.ts = instant{}, instant{}
+	o.events, o.twice, o.seen, o.kept, o.fault = 0, false, 0, 0, fault{}
+	o.props, o.scratch = o.props[:0], o.scratch[:0]
+}
+
 // readObject reads the object at j.i and judges field by field. Fields that it does not know are read over. It answers false if
 // this is not JSON; a broken rule is noted as the object's fault.
 func (j *judge) readObject() bool {
 	o := &j.object
-	o.Event = event.Event{}
-	o.sent, o.ts = instant{}, instant{}
-	o.events, o.twice, o.seen, o.fault = 0, false, 0, fault{}
-	o.props, o.scratch = o.props[:0], o.scratch[:0]
-
+	o.clear()
 	j.i++
 	if j.eat('}') {
 		return true
@@ -257,8 +262,9 @@ func finite(lit string) bool {
 	return err == nil
 }
 
-// finish judges the event that was just read as a whole, n bytes in the body, and adds or rejects it.
-func (j *judge) finish(n int) error {
+// finish judges the event that was just read as a whole, n bytes in the body, and adds or rejects it. ts is what its form calls
+// the time.
+func (j *judge) finish(n int, ts string) error {
 	if err := j.tooMany(); err != nil {
 		return err
 	}
@@ -271,7 +277,7 @@ func (j *judge) finish(n int) error {
 		f = fault{CodeMissingEvent, "event"}
 	default:
 		if code := j.time(); code != "" {
-			f = fault{code, "ts"}
+			f = fault{code, ts}
 			break
 		}
 		if j.User == "" && j.makeUser != nil {

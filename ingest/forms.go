@@ -18,6 +18,8 @@ import (
 //
 // In every form but lines a body that is not JSON throughout is refused as a whole.
 
+var errEmptyBody = apperr.New(apperr.Malformed, CodeEmptyBody, "The body is empty.")
+
 // body judges the events of the whole body.
 func (j *judge) body() error {
 	if bytes.HasPrefix(j.b, []byte("\xef\xbb\xbf")) {
@@ -32,7 +34,7 @@ func (j *judge) body() error {
 	case '{':
 	case 0:
 		if j.i >= len(j.b) {
-			return apperr.New(apperr.Malformed, CodeEmptyBody, "The body is empty.")
+			return errEmptyBody
 		}
 		fallthrough
 	default:
@@ -52,7 +54,7 @@ func (j *judge) body() error {
 		}
 		return j.envelope()
 	case last:
-		return j.finish(to - from)
+		return j.finish(to-from, "ts")
 	case bytes.IndexByte(j.b[from:to], '\n') >= 0:
 		return j.objects(to - from)
 	default:
@@ -114,13 +116,8 @@ func (j *judge) array() error {
 		return nil
 	}
 	for {
-		c := j.space()
-		from := j.i
-		if c == '{' {
-			if !j.readObject() {
-				return j.malformed("")
-			}
-			if err := j.finish(j.i - from); err != nil {
+		if j.space() == '{' {
+			if err := j.element(); err != nil {
 				return err
 			}
 		} else {
@@ -141,6 +138,18 @@ func (j *judge) array() error {
 	}
 }
 
+// element judges the object at j.i as an element of an array.
+func (j *judge) element() error {
+	if j.segment {
+		return j.message("")
+	}
+	from := j.i
+	if !j.readObject() {
+		return j.malformed("")
+	}
+	return j.finish(j.i-from, "ts")
+}
+
 // envelope judges the events of the envelope that was just read. sent_at may have stood behind them.
 func (j *judge) envelope() error {
 	if j.twice {
@@ -157,7 +166,7 @@ func (j *judge) envelope() error {
 // objects judges the object that was just read and has n bytes, and those that follow it.
 func (j *judge) objects(n int) error {
 	for {
-		if err := j.finish(n); err != nil {
+		if err := j.finish(n, "ts"); err != nil {
 			return err
 		}
 		c := j.space()
@@ -211,7 +220,7 @@ func (j *judge) line() error {
 		if !more && !j.wholeObjects() { // nothing of a broken line is taken
 			return j.refuse(CodeMalformed)
 		}
-		if err := j.finish(n); err != nil {
+		if err := j.finish(n, "ts"); err != nil {
 			return err
 		}
 	}

@@ -61,11 +61,14 @@ type Request struct {
 	Body            io.Reader
 	ContentEncoding string        // "", identity, gzip, x-gzip or zstd
 	Form            Form          //
-	Call            string        // of Segment: track, page, batch, …
+	Call            string        // of Segment: CallTrack, …
 	Historical      bool          // an import with an admin key
 	Wait            time.Duration // > 0: wait this long for the events to be applied
 	DryRun          bool          // judge, answer, and store nothing
 	Bot             bool          // whoever sent this is no person: its events are kept apart
+	// Open takes the place of all the rest but Body and ContentEncoding when it is not nil: a request whose key may stand in its
+	// body, as the member writeKey of Segment ("" = none). It returns the request that the key opens, or refuses it.
+	Open func(writeKey string) (Request, error)
 	// Anonymous names the user of an event that has none; nil = such an event has no user. It is called at most once.
 	Anonymous func() string
 	// Admit is asked once the number of events is known, before anything is stored; an error of it refuses the request. nil = no limit.
@@ -92,13 +95,18 @@ const maxBuilder = 1 << 20
 // had been there before (Duplicates).
 //
 // The error is an *apperr.Error and nothing was stored: Malformed, Unsupported and TooLarge with the codes of codes.go, those of
-// Request.Admit and Request.Frequency, and those of journal.Journal.Append (of which journal_unavailable alone means that the events may have been stored after all).
+// Request.Open, Admit and Frequency, and those of journal.Journal.Append (of which journal_unavailable alone means that the events may have been stored after all).
 func (in *Ingest) Accept(ctx context.Context, r Request) (*Result, error) {
 	now := in.clock.Now().UnixMilli()
 	body, release, err := in.bodies.read(ctx, r.Body, r.ContentEncoding)
 	defer release()
 	if err != nil {
 		return nil, err
+	}
+	if r.Open != nil {
+		if r, err = r.Open(segmentKey(body)); err != nil {
+			return nil, err
+		}
 	}
 	b := in.builders.Get().(*event.Builder)
 	defer func() {
@@ -138,6 +146,9 @@ func (in *Ingest) judge(ctx context.Context, body []byte, r *Request, now int64,
 		b.Reset(r.Project, now, r.Historical, r.Wait > 0)
 		if r.Bot {
 			b.MarkBot()
+		}
+		if r.Form == Segment {
+			return JudgeSegment(body, r.Call, rules, b)
 		}
 		return Judge(body, rules, b)
 	}

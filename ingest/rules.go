@@ -84,6 +84,11 @@ type Verdict struct {
 // A body that cannot be read is an *apperr.Error, and what b holds then is to be thrown away: malformed_body, empty_body,
 // bad_sent_at (Malformed) or too_many_events (TooLarge).
 func Judge(body []byte, r Rules, b *event.Builder) (Verdict, error) {
+	j := newJudge(body, r, b)
+	return j.close(j.body())
+}
+
+func newJudge(body []byte, r Rules, b *event.Builder) *judge {
 	j := judges.Get().(*judge)
 	j.scanner = scanner{b: body}
 	j.out = b
@@ -95,7 +100,11 @@ func Judge(body []byte, r Rules, b *event.Builder) (Verdict, error) {
 		late = DefaultLateWindow
 	}
 	j.late = late.Milliseconds()
-	err := j.body()
+	return j
+}
+
+// close ends a judge and returns its verdict, unless err is the refusal of the whole body.
+func (j *judge) close(err error) (Verdict, error) {
 	v := j.verdict
 	j.forget()
 	judges.Put(j)
@@ -119,6 +128,7 @@ type judge struct {
 	anonymous  string // what makeUser answered
 	limited    func(event string) bool
 	refused    []int
+	segment    bool // the objects of an array are messages of the Segment API
 	object
 }
 
