@@ -36,6 +36,7 @@ const (
 	CodeEncoding     = "unsupported_encoding" // 415
 	CodeBodyTooLarge = "body_too_large"       // 413
 	CodeBusy         = "too_many_bodies"      // 503: see largeBodies
+	CodeQuery        = "malformed_query"      // 400: the query of a pixel
 	CodeTooMany      = "too_many_events"      // 413
 )
 
