@@ -4,7 +4,9 @@ import "encoding/binary"
 
 // A chunk, all integers varints:
 //
-//	project (length, bytes) · flags · received, unix ms (zigzag) · events · ids packed as UUID · the events
+//	project (length, bytes) · flags · received, unix ms (zigzag) · events · ids packed as UUID · the events · [rejections (length, bytes)]
+//
+// A chunk may have no events: then it carries nothing but rejections (see Rejections).
 //
 // An event:
 //
@@ -16,7 +18,8 @@ const (
 	chunkHistorical = 1 << iota
 	chunkNotify
 	chunkBot
-	chunkFlags = 1<<iota - 1
+	chunkRejected // ends with rejections
+	chunkFlags    = 1<<iota - 1
 )
 
 const (
@@ -44,6 +47,7 @@ type Builder struct {
 	packed   int
 	names    [maxNames]span
 	known    int
+	rejected []codeCount
 }
 
 // span is a part of Builder.buf.
@@ -61,6 +65,7 @@ func (b *Builder) Reset(project string, receivedMs int64, historical, notify boo
 		b.flags |= chunkNotify
 	}
 	b.events, b.packed, b.known = 0, 0, 0
+	b.rejected = b.rejected[:0]
 	b.room = len(project) + 1 + 4*binary.MaxVarintLen64
 	if cap(b.buf) < b.room {
 		b.buf = make([]byte, b.room, b.room+1024)
@@ -131,7 +136,7 @@ func appendString(dst []byte, s string) []byte {
 // Len is the number of events added since Reset.
 func (b *Builder) Len() int { return b.events }
 
-// Size is about the number of bytes that Bytes returns; it may be up to 40 too many.
+// Size is about the number of bytes that Bytes returns, without rejections; it may be up to 40 too many.
 func (b *Builder) Size() int { return len(b.buf) }
 
 // Bytes returns the chunk. It is the builder's own buffer, valid until the next Add or Reset. The zero Builder has no chunk: nil.
@@ -141,11 +146,18 @@ func (b *Builder) Bytes() []byte {
 	}
 	head := make([]byte, 0, 32+1+4*binary.MaxVarintLen64)
 	head = appendString(head, b.project)
-	head = append(head, b.flags)
+	flags := b.flags
+	if len(b.rejected) > 0 {
+		flags |= chunkRejected
+	}
+	head = append(head, flags)
 	head = binary.AppendVarint(head, b.received)
 	head = binary.AppendUvarint(head, uint64(b.events))
 	head = binary.AppendUvarint(head, uint64(b.packed))
 	from := b.room - len(head)
 	copy(b.buf[from:], head)
+	if len(b.rejected) > 0 {
+		return b.appendRejected(b.buf[from:])
+	}
 	return b.buf[from:]
 }

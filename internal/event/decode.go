@@ -36,7 +36,10 @@ func (d *decoder) decode() bool {
 func (d *decoder) chunk(c *reader, h *chunkHeader) bool {
 	r := d.rec
 	first, count := len(r.Events), int(h.events)
-	r.Chunks = append(r.Chunks, ChunkInfo{First: first, Count: count, Notify: h.flags&chunkNotify != 0})
+	r.Chunks = append(r.Chunks, ChunkInfo{
+		First: first, Count: count, Notify: h.flags&chunkNotify != 0, Bot: h.flags&chunkBot != 0,
+		Project: h.project, Received: h.received,
+	})
 	r.Events = r.Events[:first+count]
 	var table [maxNames]string
 	known := 0
@@ -86,7 +89,14 @@ func (d *decoder) chunk(c *reader, h *chunkHeader) bool {
 			return false
 		}
 	}
-	return c.at == len(c.b)
+	if h.flags&chunkRejected != 0 {
+		rejected := Rejections(c.take(c.uvarint()))
+		if c.bad || len(rejected) == 0 || !rejected.valid() {
+			return false
+		}
+		r.Chunks[len(r.Chunks)-1].Rejected = rejected
+	}
+	return !c.bad && c.at == len(c.b)
 }
 
 // intern returns the record's one string for a name.

@@ -79,17 +79,25 @@ func TestRoundTrip(t *testing.T) {
 			b := &builders[i]
 			project, received, historical, notify := fmt.Sprintf("p%d", r.IntN(3)), r.Int64N(1e13), r.IntN(2) == 0, r.IntN(2) == 0
 			b.Reset(project, received, historical, notify)
-			info := ChunkInfo{First: len(want), Count: r.IntN(60), Notify: notify}
+			info := ChunkInfo{First: len(want), Count: r.IntN(60), Notify: notify, Bot: r.IntN(3) == 0, Project: project, Received: received}
+			if info.Bot {
+				b.MarkBot()
+			}
+			for c := range r.IntN(5) {
+				code, n := fmt.Sprintf("code_%d", c), 1+r.IntN(1000)
+				b.Reject(code, n)
+				info.Rejected = appendCode(info.Rejected, code, uint64(n))
+			}
 			for range info.Count {
 				e := randomEvent(r, received)
 				b.Add(&e)
-				e.Project, e.Received, e.Historical = project, received, historical
+				e.Project, e.Received, e.Historical, e.Bot = project, received, historical, info.Bot
 				want = append(want, e)
 			}
 			if b.Len() != info.Count {
 				t.Fatalf("round %d: Len = %d, want %d", round, b.Len(), info.Count)
 			}
-			if n := len(b.Bytes()); n > b.Size() || n < b.Size()-42 {
+			if n := len(b.Bytes()) - len(info.Rejected); n > b.Size()+2 || n < b.Size()-42 {
 				t.Fatalf("round %d: Size = %d, Bytes has %d", round, b.Size(), n)
 			}
 			infos = append(infos, info)
@@ -103,7 +111,7 @@ func TestRoundTrip(t *testing.T) {
 		for i := range data {
 			data[i] = 0xaa // the record must not alias it
 		}
-		if rec.Header != h || !slices.Equal(rec.Chunks, infos) {
+		if rec.Header != h || !slices.EqualFunc(rec.Chunks, infos, equalInfo) {
 			t.Fatalf("round %d: got %+v %+v, want %+v %+v", round, rec.Header, rec.Chunks, h, infos)
 		}
 		if len(rec.Events) != len(want) {
@@ -123,7 +131,12 @@ func TestRoundTrip(t *testing.T) {
 
 func equal(a, b *Event) bool {
 	return a.Project == b.Project && a.Name == b.Name && a.User == b.User && a.ID == b.ID && a.Value == b.Value &&
-		a.Time == b.Time && a.Received == b.Received && a.Historical == b.Historical && bytes.Equal(a.Props, b.Props)
+		a.Time == b.Time && a.Received == b.Received && a.Historical == b.Historical && a.Bot == b.Bot && bytes.Equal(a.Props, b.Props)
+}
+
+func equalInfo(a, b ChunkInfo) bool {
+	return a.First == b.First && a.Count == b.Count && a.Notify == b.Notify && a.Bot == b.Bot && a.Project == b.Project &&
+		a.Received == b.Received && bytes.Equal(a.Rejected, b.Rejected)
 }
 
 // TestDecodedStringsOutliveTheRecord: a Record that is decoded into again leaves the strings of before alone, and equal names
@@ -240,12 +253,15 @@ func TestGolden(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		events := goldenEvents()
-		chunks := []ChunkInfo{{0, 2, true}, {2, 1, false}}
+		demo := ChunkInfo{First: 0, Count: 2, Notify: true, Project: "demo", Received: 1796081400123}
+		shop := ChunkInfo{First: 2, Count: 1, Project: "shop", Received: 1796081400200}
+		chunks := []ChunkInfo{demo, shop}
 		if strings.Contains(file, "s2") {
 			events = append(events, events...)
-			chunks = append(chunks, ChunkInfo{3, 2, true}, ChunkInfo{5, 1, false})
+			demo.First, shop.First = 3, 5
+			chunks = append(chunks, demo, shop)
 		}
-		if rec.Header != goldenHeader || !slices.Equal(rec.Chunks, chunks) {
+		if rec.Header != goldenHeader || !slices.EqualFunc(rec.Chunks, chunks, equalInfo) {
 			t.Errorf("%s: got %+v %+v", file, rec.Header, rec.Chunks)
 		}
 		if !slices.EqualFunc(rec.Events, events, func(a, b Event) bool { return equal(&a, &b) }) {
@@ -406,6 +422,7 @@ func FuzzRecordDecode(f *testing.F) {
 	chunks := goldenChunks()
 	f.Add(AppendRecord(nil, goldenHeader, append(chunks, chunks...)...)[headerSize:], byte(flagS2))
 	f.Add([]byte{}, byte(0))
+	f.Add(AppendRecord(nil, goldenHeader, goldenRejected()...)[headerSize:], byte(0))
 	f.Fuzz(func(t *testing.T, body []byte, flags byte) {
 		var rec Record
 		if err := rec.Decode(body); err == nil && len(body) < headerSize {
@@ -423,6 +440,9 @@ func FuzzRecordDecode(f *testing.F) {
 			if c.First != count || c.Count < 0 {
 				t.Errorf("chunk %d begins at %d, want %d", i, c.First, count)
 			}
+			if n := c.Rejected.Total(); n < 0 || n > MaxCodes*MaxRejected {
+				t.Errorf("chunk %d has %d rejections", i, n)
+			}
 			count += c.Count
 		}
 		if count != len(rec.Events) {
@@ -433,11 +453,12 @@ func FuzzRecordDecode(f *testing.F) {
 		var out [][]byte
 		for _, c := range rec.Chunks {
 			var b Builder
-			if c.Count > 0 {
-				e := rec.Events[c.First]
-				b.Reset(e.Project, e.Received, e.Historical, c.Notify)
-			} else {
-				b.Reset("", 0, false, c.Notify)
+			b.Reset(c.Project, c.Received, c.Count > 0 && rec.Events[c.First].Historical, c.Notify)
+			if c.Bot {
+				b.MarkBot()
+			}
+			for code, n := range c.Rejected.All() {
+				b.Reject(code, int(n))
 			}
 			for i := range rec.Events[c.First : c.First+c.Count] {
 				e := &rec.Events[c.First+i]
@@ -451,6 +472,11 @@ func FuzzRecordDecode(f *testing.F) {
 		}
 		if !slices.EqualFunc(rec.Events, again.Events, func(a, b Event) bool { return equal(&a, &b) }) {
 			t.Errorf("not the same when written again:\n%+v\n%+v", rec.Events, again.Events)
+		}
+		for i, c := range again.Chunks {
+			if was := rec.Chunks[i]; c.Project != was.Project || c.Received != was.Received || c.Bot != was.Bot || c.Rejected.Total() > was.Rejected.Total() {
+				t.Errorf("chunk %d is %+v, was %+v", i, c, was)
+			}
 		}
 	})
 }

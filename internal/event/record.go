@@ -55,10 +55,14 @@ type Header struct {
 	Received         int64
 }
 
-// ChunkInfo says which events of a record came in one request: Count of them, from index First on.
+// ChunkInfo says which events of a record came in one request: Count of them, from index First on. Its string and bytes alias the record's
+// buffer, as those of an Event do.
 type ChunkInfo struct {
 	First, Count int
-	Notify       bool
+	Notify, Bot  bool
+	Project      string
+	Received     int64      // unix milliseconds, when ingest took the request
+	Rejected     Rejections // of the request; nil = none
 }
 
 // Record is a decoded record.
@@ -141,6 +145,7 @@ func ReadHeader(data []byte) (Header, uint32, error) {
 // whole record), so they stay valid when r is decoded into again. data is not kept. After an error r is empty. Errors: ErrDamaged, ErrVersion.
 func (r *Record) Decode(data []byte) error {
 	clear(r.Events) // lets the buffer of the record before go
+	clear(r.Chunks)
 	r.Events, r.Chunks = r.Events[:0], r.Chunks[:0]
 	r.Header, r.Sum = Header{}, 0
 	h, sum, err := ReadHeader(data)
