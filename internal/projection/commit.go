@@ -43,12 +43,12 @@ type place struct {
 	Sum    string
 }
 
-// claim takes every shard of a projection for this epoch and returns where each stands.
-func (e *epoch) claim(ctx context.Context, projection string) ([]place, error) {
+// claim takes every shard of a projection for this epoch and returns where each stands; begin is where one stands that is new.
+func (e *epoch) claim(ctx context.Context, projection string, begin uint64) ([]place, error) {
 	places := make([]place, e.p.o.Shards)
 	for shard := range places {
 		key := MetaKey(shard, projection)
-		reply, err := claimScript.Run(ctx, e.p.o.Redis, []string{key}, e.token, e.p.o.Journal.Identity()).Slice()
+		reply, err := claimScript.Run(ctx, e.p.o.Redis, []string{key}, e.token, e.p.o.Journal.Identity(), begin).Slice()
 		if err != nil {
 			return nil, fmt.Errorf("claim %s: %w", key, err)
 		}

@@ -19,3 +19,6 @@ func Unguarded(t *testing.T) {
 	commitScript = redis.NewScript(head + tail)
 	t.Cleanup(func() { commitScript = guarded })
 }
+
+// AppendChunks is the work of Projector on one record.
+var AppendChunks = appendChunks

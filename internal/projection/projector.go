@@ -239,7 +239,11 @@ func (e *epoch) begin(ctx context.Context) (uint64, error) {
 	low := last
 	checked := map[place]bool{}
 	for _, proj := range p.o.Projections {
-		places, err := e.claim(ctx, proj.Name())
+		begin := uint64(0)
+		if first > 1 && joinsLate(proj) {
+			begin = first - 1
+		}
+		places, err := e.claim(ctx, proj.Name(), begin)
 		if err != nil {
 			return 0, err
 		}

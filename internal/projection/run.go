@@ -11,11 +11,13 @@ import (
 
 	"github.com/rollcall/rollcall/internal/event"
 	"github.com/rollcall/rollcall/internal/journal"
+	"github.com/rollcall/rollcall/internal/projection/dedup"
 )
 
 // record is a decoded journal record on its way through the stages.
 type record struct {
-	seq uint64
+	seq    uint64
+	chunks []Chunk
 	event.Record
 }
 
@@ -136,6 +138,7 @@ func (e *epoch) take(r *record, b *Batch, c *commit) (urgent bool, err error) {
 		return false, fmt.Errorf("%w: %w", errDedup, err)
 	}
 	events := r.Events
+	r.chunks = appendChunks(r.chunks[:0], &r.Record, &d)
 	if d.Record {
 		events = nil
 		e.p.dups.Add(uint64(len(r.Events)))
@@ -149,12 +152,30 @@ func (e *epoch) take(r *record, b *Batch, c *commit) (urgent bool, err error) {
 			e.p.dups.Add(uint64(len(d.Events)))
 		}
 	}
-	b.Records = append(b.Records, Record{Seq: r.seq, Received: r.Received, Events: events})
+	b.Records = append(b.Records, Record{Seq: r.seq, Received: r.Received, Events: events, Chunks: r.chunks})
 	b.Events += len(events)
 	c.records = append(c.records, r)
 	c.upto, c.sum, c.asof = r.seq, r.Sum, r.Received
 	e.last, e.sum = r.seq, r.Sum
 	return urgent, nil
+}
+
+// appendChunks tells what each request of a record brought. A record that stands there twice was received once.
+func appendChunks(dst []Chunk, r *event.Record, d *dedup.Duplicates) []Chunk {
+	if d.Record {
+		return dst
+	}
+	dups := d.Events
+	for i := range r.Chunks {
+		c := &r.Chunks[i]
+		n := 0
+		for n < len(dups) && dups[n] < c.First+c.Count {
+			n++
+		}
+		dups = dups[n:]
+		dst = append(dst, Chunk{Project: c.Project, Received: c.Received, Bot: c.Bot, Events: c.Count, Duplicates: n, Rejected: c.Rejected})
+	}
+	return dst
 }
 
 // newNotice answers the chunks whose callers wait.
