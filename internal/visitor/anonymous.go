@@ -17,9 +17,9 @@ func Anonymous(salt [32]byte, ip netip.Addr, userAgent string) string {
 	if len(userAgent) > maxAgent {
 		userAgent = userAgent[:maxAgent]
 	}
-	var buf [16 + maxAgent]byte
 	address := ip.As16() // a fixed length, so that address and user agent can't run into each other
-	message := append(append(buf[:0], address[:]...), userAgent...)
+	message := make([]byte, 0, len(address)+len(userAgent))
+	message = append(append(message, address[:]...), userAgent...)
 	mac := hmac.New(sha256.New, salt[:])
 	mac.Write(message)
 	sum := mac.Sum(nil)

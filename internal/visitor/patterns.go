@@ -2,6 +2,7 @@ package visitor
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -52,13 +53,16 @@ func parsePattern(source string) (pattern, error) {
 	p := pattern{source: source}
 	expr := source
 	if after, ok := strings.CutPrefix(expr, "(?<!"); ok {
-		texts, rest, _ := strings.Cut(after, ")")
+		texts, rest, ok := strings.Cut(after, ")")
+		if !ok {
+			return p, errors.New("a lookbehind without an end")
+		}
 		p.notBefore, expr = strings.Split(texts, "|"), rest
 	}
 	if before, texts, ok := strings.Cut(expr, "(?!"); ok {
 		texts, ok = strings.CutSuffix(texts, ")")
 		if !ok {
-			return p, fmt.Errorf("text after a lookahead")
+			return p, errors.New("text after a lookahead")
 		}
 		if inner, ok := strings.CutPrefix(texts, "(?:"); ok {
 			texts = strings.TrimSuffix(inner, ")")

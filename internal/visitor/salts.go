@@ -97,7 +97,7 @@ func (s *Salts) Daily(ctx context.Context, project, day string) ([32]byte, error
 		if err != nil {
 			return salt, err
 		}
-		p.keep(dailySalt{day: day, until: until, salt: salt}, s.clock.Now())
+		p.keep(s.clock.Now(), dailySalt{day: day, until: until, salt: salt})
 		s.sweepOnce(ctx)
 		return salt, nil
 	})
@@ -173,14 +173,11 @@ func (p *projectSalts) daily(day string) (dailySalt, bool) {
 	return dailySalt{}, false
 }
 
-// keep adds a salt, if it is one, and forgets those whose time is over.
-func (p *projectSalts) keep(add dailySalt, now time.Time) {
+// keep adds salts and forgets those whose time is over.
+func (p *projectSalts) keep(now time.Time, add ...dailySalt) {
 	for {
 		old := p.days.Load()
-		next := slices.Clone(*old)
-		if add.day != "" {
-			next = append(next, add)
-		}
+		next := append(slices.Clone(*old), add...)
 		next = slices.DeleteFunc(next, func(d dailySalt) bool { return !now.Before(d.until) })
 		if p.days.CompareAndSwap(old, &next) {
 			return
@@ -250,7 +247,7 @@ func (s *Salts) fetch(ctx context.Context, key string) (salt [32]byte, err error
 func (s *Salts) Sweep(ctx context.Context) error {
 	now := s.clock.Now()
 	for _, p := range *s.projects.Load() {
-		p.keep(dailySalt{}, now)
+		p.keep(now)
 	}
 	keys, err := s.store.Keys(ctx)
 	if err != nil {
