@@ -37,6 +37,7 @@ func BenchmarkJudgeSegment(b *testing.B) {
 	body, native := realisticSegment(n), realistic(n)
 	var bld event.Builder
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.SetBytes(int64(len(body)))
 	for range b.N {
 		bld.Reset("demo", noon, false, false)

@@ -6,29 +6,65 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/web/api"
 	"github.com/rollcall/rollcall/web/assets"
 )
 
-// routes is every URL there is.
+// routes is every URL there is, and who may use it: Keyed takes a key with the scope, which opens the project that the handler gets;
+// Managed takes an admin key that opens every project; the others take no key.
 func (s *Server) routes(a *api.API) {
-	s.get("/", a.Index)
+	write := func(h api.Keyed) api.Handler { return a.Keyed(project.Write, h) }
+	read := func(h api.Keyed) api.Handler { return a.Keyed(project.Read, h) }
+	admin := func(h api.Keyed) api.Handler { return a.Keyed(project.Admin, h) }
 
-	s.post("/v1/events", a.Events)
-	s.get("/v1/counts", a.Counts)
-	s.get("/v1/counts.csv", a.Counts)
+	s.get("/", s.index)
+
+	s.beacon("POST", "/v1/events", a, write(a.Events))
+	s.get("/v1/counts", read(a.Counts))
+	s.get("/v1/counts.csv", read(a.Counts))
+
+	s.get("/v1/projects", a.Projects) // those of the caller's key
+	s.post("/v1/projects", a.Managed(a.CreateProject))
+	s.get("/v1/projects/:project", admin(a.Project))
+	s.on("PATCH", "/v1/projects/:project", admin(a.UpdateProject))
+	s.get("/v1/projects/:project/keys", admin(a.Keys))
+	s.post("/v1/projects/:project/keys", admin(a.CreateKey))
+	s.on("DELETE", "/v1/projects/:project/keys/:key", admin(a.RevokeKey))
+	s.post("/v1/projects/:project/keys/:key/rotate", admin(a.RotateKey))
+	s.get("/v1/keys", a.Managed(a.Keys))
+	s.post("/v1/keys", a.Managed(a.CreateKey))
+	s.on("DELETE", "/v1/keys/:key", a.Managed(a.RevokeKey))
+	s.post("/v1/keys/:key/rotate", a.Managed(a.RotateKey))
 
 	s.get("/rollcall.js", wrapStd(assets.Script()))
-	s.head("/rollcall.js", wrapStd(assets.Script()))
 
 	s.get("/healthz", api.Healthz)
 	s.get("/readyz", api.Readyz(s.o.Ready, s.o.ForIngest, s.stopping.Load))
 	s.get("/metrics", wrapStd(promhttp.HandlerFor(s.o.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 }
 
-func (s *Server) get(path string, h api.Handler)  { s.engine.GET(path, s.handle("GET "+path, h)) }
-func (s *Server) head(path string, h api.Handler) { s.engine.HEAD(path, s.handle("HEAD "+path, h)) }
-func (s *Server) post(path string, h api.Handler) { s.engine.POST(path, s.handle("POST "+path, h)) }
+func (s *Server) on(method, path string, h api.Handler) {
+	s.engine.Handle(method, path, s.handle(method+" "+path, h))
+	s.urls = append(s.urls, method+" "+path)
+}
+
+func (s *Server) post(path string, h api.Handler) { s.on("POST", path, h) }
+
+// get takes HEAD as well: net/http leaves the body out.
+func (s *Server) get(path string, h api.Handler) {
+	s.on("GET", path, h)
+	s.engine.HEAD(path, s.handle("GET "+path, h))
+}
+
+// beacon is a route that pages of other origins send to.
+func (s *Server) beacon(method, path string, a *api.API, h api.Handler) {
+	s.on(method, path, a.CORS(h))
+	s.engine.OPTIONS(path, s.handle("OPTIONS "+path, a.Preflight))
+}
+
+// index is GET /: what is here.
+func (s *Server) index(c *gin.Context) error { return api.Index(c, s.o.Version, s.urls) }
 
 func wrapStd(h http.Handler) api.Handler {
 	return func(c *gin.Context) error {

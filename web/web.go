@@ -4,6 +4,7 @@ package web
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,16 +21,14 @@ import (
 	"github.com/rollcall/rollcall/web/api"
 )
 
-// Options of a Server. All must be set.
+// Options of a Server. All must be set but TLS.
 type Options struct {
-	Ingest    api.Accepter
-	Counts    api.Counter
-	Keys      *api.Keyring
-	MaxBody   int64 // bytes of a request body as sent
+	API       api.Options
 	Ready     api.Ready
 	ForIngest func(part string) bool // whether taking events needs a part of Ready
 	Registry  *prometheus.Registry
 	Version   string
+	TLS       *tls.Config // nil = plain HTTP
 	Log       *slog.Logger
 }
 
@@ -39,6 +38,7 @@ type Server struct {
 	engine   *gin.Engine
 	http     *http.Server
 	metrics  *metrics
+	urls     []string
 	access   bool // every request is logged
 	stopping atomic.Bool
 	inFlight atomic.Int64 // handlers running
@@ -62,11 +62,12 @@ func New(o Options) *Server {
 	e := s.engine
 	e.HandleMethodNotAllowed = true
 	e.RedirectTrailingSlash = false
-	// No proxy is trusted: a client can't choose its own address by a header.
+	// gin's own idea of a client's address is not used: see internal/visitor.
 	if err := e.SetTrustedProxies(nil); err != nil {
 		panic(err)
 	}
-	s.routes(api.New(api.Options{Ingest: o.Ingest, Counts: o.Counts, Keys: o.Keys, MaxBody: o.MaxBody, Version: o.Version, Registry: o.Registry}))
+	o.API.Registry, o.API.Log = o.Registry, o.Log
+	s.routes(api.New(o.API))
 	unmatched := s.metrics.route("unmatched")
 	e.NoRoute(s.handleAs(unmatched, func(*gin.Context) error { return errNoRoute }))
 	e.NoMethod(s.handleAs(unmatched, func(c *gin.Context) error { return errNoMethod }))
@@ -77,6 +78,7 @@ func New(o Options) *Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
+		TLSConfig:         o.TLS,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -166,7 +168,11 @@ func (s *Server) recovered(c *gin.Context, m *routeMetrics, p any) {
 
 // Serve answers requests on l until Stop. It returns nil after Stop.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.o.TLS != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("web: %w", err)
 	}
 	return nil

@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall/rollcall/internal/ident"
-	"github.com/rollcall/rollcall/internal/project"
 )
 
 // installKey holds what must never change under existing counts. HASH, no TTL; written by the first start that names a field,
@@ -46,7 +44,13 @@ func (n *node) checkInstall(ctx context.Context) error {
 
 func (n *node) install() map[string]string {
 	m := map[string]string{shardsField: strconv.Itoa(n.c.Shards), journalField: n.journal.Identity()}
-	for _, p := range n.c.Projects {
+	if n.dir == nil { // rebuild: what is stored keeps its zone in any case
+		for _, p := range n.c.Projects {
+			m[zoneField+p.ID] = p.Zone
+		}
+		return m
+	}
+	for _, p := range n.dir.Projects() {
 		m[zoneField+p.ID] = p.Zone
 	}
 	return m
@@ -138,46 +142,4 @@ func (n *node) awaitInstall(ctx context.Context) bool {
 		case <-time.After(wait):
 		}
 	}
-}
-
-// zones knows the zone of every project that has events: those configured, and those an earlier configuration had.
-type zones struct {
-	mu sync.RWMutex
-	m  map[string]*time.Location
-}
-
-func (z *zones) configured(projects []project.Project) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.m = map[string]*time.Location{}
-	for _, p := range projects {
-		z.m[p.ID] = p.Zone
-	}
-}
-
-func (z *zones) recorded(install map[string]string) error {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for field, name := range install {
-		project, ok := strings.CutPrefix(field, zoneField)
-		if !ok || z.m[project] != nil {
-			continue
-		}
-		loc, err := time.LoadLocation(name)
-		if err != nil {
-			return fmt.Errorf("%s, field %s: %w", installKey, field, err)
-		}
-		z.m[project] = loc
-	}
-	return nil
-}
-
-// of returns a project's zone; UTC for one that nobody has ever configured.
-func (z *zones) of(project string) *time.Location {
-	z.mu.RLock()
-	defer z.mu.RUnlock()
-	if loc := z.m[project]; loc != nil {
-		return loc
-	}
-	return time.UTC
 }

@@ -9,16 +9,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/journal"
+	"github.com/rollcall/rollcall/internal/limit"
 	"github.com/rollcall/rollcall/internal/obs"
 	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/internal/projection"
 	"github.com/rollcall/rollcall/internal/redisx"
+	"github.com/rollcall/rollcall/internal/visitor"
 	"github.com/rollcall/rollcall/web"
+	"github.com/rollcall/rollcall/web/api"
 )
 
 // node is one running rollcall: every part, in the order in which they are opened.
@@ -28,19 +33,23 @@ type node struct {
 	keys      keyFiles
 	journal   *journal.Journal
 	redis     *redisx.Redis
-	zones     zones
+	dir       *project.Directory
+	projects  *project.Store
+	zones     *zones
 	projector *projection.Projector
 	server    *web.Server
 	probe     probe
 
+	life          context.Context // ends when the projector is to end
+	endLife       context.CancelFunc
 	mismatch      atomic.Pointer[error] // why the projector may not start
-	endProjector  context.CancelFunc
 	projectorDone chan struct{}
 }
 
 // newNode opens every part. On an error nothing is left open.
 func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, err error) {
 	n := &node{c: c, log: log}
+	n.life, n.endLife = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Shutdown.Grace))
@@ -49,18 +58,16 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 		}
 	}()
 	redisx.LogClient(log)
-	projects, err := projectList(c)
-	if err != nil {
-		return nil, err
-	}
-	ring, err := n.openKeys(projects)
-	if err != nil {
+	if err := n.openKeys(); err != nil {
 		return nil, err
 	}
 	if err := n.openStores(ctx); err != nil {
 		return nil, err
 	}
-	n.zones.configured(projects)
+	definitions, err := n.openProjects(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := n.checkInstall(ctx); errors.Is(err, errMismatch) {
 		return nil, err
 	}
@@ -79,21 +86,75 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 	if err != nil {
 		return nil, err
 	}
-	limits := ingest.Limits{MaxBody: int64(c.Limits.MaxBody), MaxEvents: c.Limits.MaxEvents, MaxEvent: int(c.Limits.MaxEvent)}
 	registry := obs.NewRegistry(buildVersion())
 	registry.MustRegister(n.collectors()...)
-	n.server = web.New(web.Options{
-		Ingest:    ingest.New(ingest.Options{Journal: n.journal, Clock: clock.System{}, Limits: limits}),
-		Counts:    counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: clock.System{}}),
-		Keys:      ring,
-		MaxBody:   int64(c.Limits.MaxBody),
+	o := web.Options{
 		Ready:     n.ready,
 		ForIngest: func(part string) bool { return part == partJournal },
 		Registry:  registry,
 		Version:   buildVersion(),
 		Log:       log.With("part", "web"),
-	})
+	}
+	if o.API, err = n.api(definitions); err != nil {
+		return nil, err
+	}
+	if c.TLS.Cert != "" {
+		if o.TLS, err = web.TLSConfig(c.TLS.Cert, c.TLS.Key, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	n.server = web.New(o)
 	return n, nil
+}
+
+// api is what the handlers need.
+func (n *node) api(definitions jetstream.KeyValue) (api.Options, error) {
+	c, now := n.c, clock.System{}
+	proxies, err := visitor.ParseProxies(c.HTTP.TrustedProxies)
+	if err != nil {
+		return api.Options{}, err
+	}
+	limits := ingest.Limits{MaxBody: int64(c.Limits.MaxBody), MaxEvents: c.Limits.MaxEvents, MaxEvent: int(c.Limits.MaxEvent)}
+	return api.Options{
+		Ingest:    ingest.New(ingest.Options{Journal: n.journal, Clock: now, Limits: limits}),
+		Counts:    counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
+		Directory: n.dir,
+		Projects:  n.projects,
+		Proxies:   proxies,
+		Bots:      visitor.NewBots(knownAgents),
+		Salts:     visitor.NewSalts(saltStore{definitions}, now),
+		Windows:   limit.NewWindows(limit.WindowOptions{Redis: n.redis.Commit, Shards: c.Shards, Clock: now}),
+		Rates:     api.Rates{Key: c.Limits.KeyRate, Address: c.Limits.AddressRate, Sync: c.Limits.SyncRate},
+		Origins:   c.HTTP.Origins,
+		Zone:      c.Zone,
+		Late:      c.LateWindow,
+		MaxBody:   int64(c.Limits.MaxBody),
+		Clock:     now,
+	}, nil
+}
+
+// knownAgents is how many user agents' verdicts are remembered.
+const knownAgents = 10_000
+
+// openProjects fills the directory from the configuration and from what is stored beside the journal.
+func (n *node) openProjects(ctx context.Context) (jetstream.KeyValue, error) {
+	open, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	projects, keys, err := n.configured(n.c)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := n.journal.Definitions(open)
+	if err != nil {
+		return nil, err
+	}
+	n.dir = project.NewDirectory(clock.System{})
+	n.dir.Configure(projects, keys)
+	if n.projects, err = project.OpenStore(open, kv, n.dir, clock.System{}, n.log.With("part", "projects")); err != nil {
+		return nil, err
+	}
+	n.zones = &zones{dir: n.dir, store: n.projects, log: n.log, life: n.life}
+	return kv, nil
 }
 
 // openStores opens the journal and Redis.
@@ -126,22 +187,10 @@ func (n *node) openStores(ctx context.Context) (err error) {
 	return nil
 }
 
-func projectList(c config.Config) ([]project.Project, error) {
-	var list []project.Project
-	for _, p := range c.Projects {
-		zone, err := time.LoadLocation(p.Zone)
-		if err != nil {
-			return nil, err // Validate has looked at it
-		}
-		list = append(list, project.Project{ID: p.ID, Zone: zone, LateWindow: time.Duration(p.LateWindow)})
-	}
-	return list, nil
-}
-
 // startProjector runs the projector until stop. It ends by itself only with a fault, which it sends.
 func (n *node) startProjector(faults chan<- error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	n.endProjector, n.projectorDone = cancel, make(chan struct{})
+	ctx := n.life
+	n.projectorDone = make(chan struct{})
 	go func() {
 		defer close(n.projectorDone)
 		if !n.awaitInstall(ctx) {
@@ -169,8 +218,8 @@ func (n *node) stop(s config.Shutdown) error {
 	defer cancel()
 	err := n.server.Stop(ctx)
 
-	if n.endProjector != nil {
-		n.endProjector()
+	n.endLife()
+	if n.projectorDone != nil {
 		ctx, cancel := step(4)
 		defer cancel()
 		select {
@@ -185,6 +234,9 @@ func (n *node) stop(s config.Shutdown) error {
 }
 
 func (n *node) closeStores(ctx context.Context) (err error) {
+	if n.projects != nil {
+		n.projects.Close(ctx)
+	}
 	if n.journal != nil {
 		err = n.journal.Close(ctx)
 	}

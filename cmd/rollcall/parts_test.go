@@ -11,17 +11,18 @@ import (
 
 	"github.com/rollcall/rollcall/ingest/files"
 	"github.com/rollcall/rollcall/internal/config"
+	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/internal/realtest"
 )
 
 func TestKeyFilesAreMadeOnceAndPrivate(t *testing.T) {
 	n := &node{c: config.Default(), log: slog.New(slog.DiscardHandler)}
 	n.c.Data = t.TempDir()
-	first, err := n.keyFile(adminName, "rca_")
+	first, err := n.keyFile(adminName, project.Admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := n.keyFile(adminName, "rca_")
+	again, err := n.keyFile(adminName, project.Admin)
 	if err != nil || again != first || !strings.HasPrefix(first, "rca_") || len(first) != 44 {
 		t.Errorf("keys %q, then %q, %v; want the same rca_ key of 44 characters", first, again, err)
 	}
@@ -30,7 +31,7 @@ func TestKeyFilesAreMadeOnceAndPrivate(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
-	other, err := n.keyFile(writeName, "rcw_")
+	other, err := n.keyFile(writeName, project.Write)
 	if err != nil || other[4:] == first[4:] {
 		t.Errorf("two keys %q and %q, %v", first, other, err)
 	}
@@ -41,7 +42,7 @@ func TestKeyFilesAreMadeOnceAndPrivate(t *testing.T) {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if key, err := n.keyFile(adminName, "rca_"); err == nil {
+		if key, err := n.keyFile(adminName, project.Admin); err == nil {
 			t.Errorf("a file of %q was taken as key %q", bad, key)
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"time"
 	_ "time/tzdata" // a zone must load on a machine without zone files
 
-	"github.com/rollcall/rollcall/internal/ident"
+	"github.com/rollcall/rollcall/internal/limit"
+	"github.com/rollcall/rollcall/internal/project"
+	"github.com/rollcall/rollcall/internal/visitor"
 )
 
 // Config is every option. The koanf tag is the option's name in the file, as a flag (--journal.max_bytes) and, in capitals with
@@ -22,6 +24,8 @@ type Config struct {
 	Redis      Redis     `koanf:"redis"`
 	Journal    Journal   `koanf:"journal"`
 	Dedup      Dedup     `koanf:"dedup"`
+	HTTP       HTTP      `koanf:"http"`
+	TLS        TLS       `koanf:"tls"`
 	Limits     Limits    `koanf:"limits"`
 	Shards     int       `koanf:"shards" doc:"parts that Redis state is split into, 1 to 256; fixed at the first start"`
 	Log        Log       `koanf:"log"`
@@ -30,16 +34,28 @@ type Config struct {
 
 // Project is one tenant. Without any in the file there is one, "demo".
 type Project struct {
-	ID         string   `koanf:"id"`
-	Zone       string   `koanf:"zone"`        // "" = Config.Zone
-	LateWindow Duration `koanf:"late_window"` // 0 = Config.LateWindow
-	Keys       []Key    `koanf:"keys"`
+	project.Spec
+	Keys []Key `koanf:"keys"`
 }
 
-// Key is one key of a project, stored as its SHA-256.
+// Key is one key, stored as its SHA-256.
 type Key struct {
-	Kind   string `koanf:"kind"`   // write, read, admin
-	SHA256 string `koanf:"sha256"` // 64 hex digits
+	Kind    string `koanf:"kind"`   // write, read, admin
+	SHA256  string `koanf:"sha256"` // 64 hex digits
+	Name    string `koanf:"name"`
+	Expires string `koanf:"expires"` // RFC 3339; "" = never
+}
+
+// HTTP says who may talk to the server and how.
+type HTTP struct {
+	TrustedProxies List `koanf:"trusted_proxies" doc:"proxies whose X-Forwarded-For is believed: addresses and CIDRs, with commas between"`
+	Origins        List `koanf:"origins" doc:"web origins that may read answers to beacons, in each project that names none, with commas between; * for any"`
+}
+
+// TLS says where the certificate is. Both files are read again when they change.
+type TLS struct {
+	Cert string `koanf:"cert" doc:"file of the certificate chain, PEM; empty = no TLS here"`
+	Key  string `koanf:"key" doc:"file of the certificate's key, PEM"`
 }
 
 // Redis says where the counts live.
@@ -60,11 +76,15 @@ type Dedup struct {
 	Window Duration `koanf:"window" doc:"an event id that comes again within this time changes nothing"`
 }
 
-// Limits bound one request.
+// Limits bound one request, and how many come.
 type Limits struct {
 	MaxBody   Size `koanf:"max_body" doc:"largest request body after decompression"`
 	MaxEvents int  `koanf:"max_events" doc:"most events in one request"`
 	MaxEvent  Size `koanf:"max_event" doc:"largest event as it stands in the body"`
+
+	KeyRate     limit.Rate `koanf:"key_rate" doc:"most events by one key, as 1000/s or 50000/m burst 100000, in each project that says nothing else; empty = no limit"`
+	AddressRate limit.Rate `koanf:"address_rate" doc:"most events from one client address (of IPv6 one /64); empty = no limit"`
+	SyncRate    limit.Rate `koanf:"sync_rate" doc:"most calls by one key that wait for their result (?wait=, queries), over all nodes; empty = no limit"`
 }
 
 // Log says what the log on stderr looks like.
@@ -89,6 +109,7 @@ func Default() Config {
 		LateWindow: Duration(week),
 		Journal:    Journal{MaxBytes: 16 << 30, MaxAge: Duration(week), MinFree: 256 << 20},
 		Dedup:      Dedup{Window: Duration(week)},
+		HTTP:       HTTP{Origins: List{"*"}},
 		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000, MaxEvent: 64 << 10},
 		Shards:     16,
 		Log:        Log{Level: "info", Format: "auto"},
@@ -99,16 +120,10 @@ func Default() Config {
 // Complete fills what follows from other options: the demo project, and each project's zone and late window.
 func (c *Config) Complete() {
 	if len(c.Projects) == 0 {
-		c.Projects = []Project{{ID: "demo"}}
+		c.Projects = []Project{{Spec: project.Spec{ID: "demo"}}}
 	}
 	for i := range c.Projects {
-		p := &c.Projects[i]
-		if p.Zone == "" {
-			p.Zone = c.Zone
-		}
-		if p.LateWindow == 0 {
-			p.LateWindow = c.LateWindow
-		}
+		c.Projects[i].Complete(c.Zone, c.LateWindow)
 	}
 }
 
@@ -149,26 +164,42 @@ func (c *Config) Validate() Faults {
 	if c.Shutdown.Delay > c.Shutdown.Grace/2 {
 		f.add("shutdown.delay", "%s is more than half of shutdown.grace (%s)", c.Shutdown.Delay, c.Shutdown.Grace)
 	}
+	c.http(&f)
 	c.projects(&f)
 	return f
+}
+
+func (c *Config) http(f *Faults) {
+	if _, err := visitor.ParseProxies(c.HTTP.TrustedProxies); err != nil {
+		f.add("http.trusted_proxies", "%v", err)
+	}
+	project.CheckOrigins(c.HTTP.Origins, func(field, text string) { f.add("http."+field, "%s", text) })
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		f.add("tls", "cert and key come together")
+	}
+	if r := c.Limits.KeyRate; !r.IsZero() && r.Burst < c.Limits.MaxEvents {
+		f.add("limits.key_rate", "its burst of %d is less than limits.max_events (%d): such a request could never pass", r.Burst, c.Limits.MaxEvents)
+	}
+	if r := c.Limits.AddressRate; !r.IsZero() && r.Burst < c.Limits.MaxEvents {
+		f.add("limits.address_rate", "its burst of %d is less than limits.max_events (%d): such a request could never pass", r.Burst, c.Limits.MaxEvents)
+	}
 }
 
 func (c *Config) projects(f *Faults) {
 	seen := map[string]bool{}
 	for i, p := range c.Projects {
 		at := item("projects", i)
-		if ident.Project(p.ID) != nil {
-			f.add(at+".id", "%q: want 1 to 32 of a-z 0-9 -", p.ID)
-		} else if seen[p.ID] {
+		p.Check(func(field, text string) {
+			// What a project has from the whole configuration is reported there.
+			if field == "zone" && p.Zone == c.Zone || field == "late_window" && p.LateWindow == c.LateWindow {
+				return
+			}
+			f.add(at+"."+field, "%s", text)
+		})
+		if seen[p.ID] {
 			f.add(at+".id", "%q comes twice", p.ID)
 		}
 		seen[p.ID] = true
-		if p.Zone != c.Zone {
-			zone(f, at+".zone", p.Zone)
-		}
-		if p.LateWindow != c.LateWindow {
-			within(f, at+".late_window", p.LateWindow, time.Minute, 400*24*time.Hour)
-		}
 		for k, key := range p.Keys {
 			at := item(at+".keys", k)
 			oneOf(f, at+".kind", key.Kind, "write", "read", "admin")
@@ -178,6 +209,9 @@ func (c *Config) projects(f *Faults) {
 				f.add(at+".sha256", "the key is listed twice")
 			} else {
 				seen[hash] = true
+			}
+			if _, err := time.Parse(time.RFC3339, key.Expires); key.Expires != "" && err != nil {
+				f.add(at+".expires", "want an instant such as 2027-01-01T00:00:00Z")
 			}
 		}
 	}

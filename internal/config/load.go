@@ -132,7 +132,10 @@ func unknown(f *Faults, at, name string, known []string) {
 
 // decode fills v from what the layers gave. Lists are replaced as a whole.
 func decode(f *Faults, at string, from any, v reflect.Value) {
+	_, list := from.([]any)
 	switch {
+	case isText(v) && !list:
+		decodeText(f, at, from, v)
 	case v.Kind() == reflect.Struct:
 		m, ok := from.(map[string]any)
 		if !ok {
@@ -150,18 +153,43 @@ func decode(f *Faults, at string, from any, v reflect.Value) {
 			}
 			return
 		}
-		v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
+		v.SetZero()
+		if len(list) > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
+		}
 		for i, x := range list {
 			decode(f, item(at, i), x, v.Index(i))
 		}
 	default:
-		switch from.(type) {
-		case nil, map[string]any, []any:
-			f.add(at, "want one value")
-			return
-		}
-		if err := set(v, fmt.Sprint(from)); err != nil {
-			f.add(at, "%v", err)
+		decodeText(f, at, from, v)
+	}
+}
+
+// decodeText reads one value.
+func decodeText(f *Faults, at string, from any, v reflect.Value) {
+	switch from.(type) {
+	case nil, map[string]any, []any:
+		f.add(at, "want one value")
+		return
+	}
+	if err := set(v, fmt.Sprint(from)); err != nil {
+		f.add(at, "%v", err)
+	}
+}
+
+// isText tells whether a value is written as one text, whatever it is made of.
+func isText(v reflect.Value) bool {
+	_, ok := v.Addr().Interface().(encoding.TextUnmarshaler)
+	return ok
+}
+
+// members calls f for each field of a struct; those of an embedded struct are its own.
+func members(v reflect.Value, f func(reflect.StructField, reflect.Value)) {
+	for i := range v.NumField() {
+		if field := v.Type().Field(i); field.Anonymous {
+			members(v.Field(i), f)
+		} else {
+			f(field, v.Field(i))
 		}
 	}
 }
@@ -169,11 +197,11 @@ func decode(f *Faults, at string, from any, v reflect.Value) {
 func decodeStruct(f *Faults, at string, m map[string]any, v reflect.Value) {
 	fields := map[string]reflect.Value{}
 	var known []string
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Tag.Get("koanf")
-		fields[name] = v.Field(i)
+	members(v, func(field reflect.StructField, value reflect.Value) {
+		name := field.Tag.Get("koanf")
+		fields[name] = value
 		known = append(known, name)
-	}
+	})
 	given := make([]string, 0, len(m))
 	for name := range m {
 		given = append(given, name)
@@ -206,6 +234,12 @@ func set(v reflect.Value, s string) error {
 			return errors.New("want a whole number")
 		}
 		v.SetInt(int64(n))
+	case reflect.Bool:
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return errors.New("want true or false")
+		}
+		v.SetBool(b)
 	default:
 		panic("config: a field of kind " + v.Kind().String())
 	}
@@ -222,10 +256,12 @@ func options(v reflect.Value, prefix string) (all []option) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name := prefix + f.Tag.Get("koanf")
-		switch f.Type.Kind() {
-		case reflect.Struct:
+		switch {
+		case isText(v.Field(i)):
+			all = append(all, option{name, f.Tag.Get("doc"), v.Field(i)})
+		case f.Type.Kind() == reflect.Struct:
 			all = append(all, options(v.Field(i), name+".")...)
-		case reflect.Slice: // projects: only in the file
+		case f.Type.Kind() == reflect.Slice: // projects: only in the file
 		default:
 			all = append(all, option{name, f.Tag.Get("doc"), v.Field(i)})
 		}

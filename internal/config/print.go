@@ -10,7 +10,7 @@ import (
 // Print writes the configuration as a file that Load reads, with secrets as ***.
 func (c *Config) Print(w io.Writer) error {
 	var b strings.Builder
-	printStruct(&b, reflect.ValueOf(*c), "", "")
+	printStruct(&b, reflect.ValueOf(c).Elem(), "", "")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -18,27 +18,34 @@ func (c *Config) Print(w io.Writer) error {
 // printStruct writes one line for each field; first is what stands before the first one.
 func printStruct(b *strings.Builder, v reflect.Value, first, indent string) {
 	lead := first
-	for i := range v.NumField() {
-		field, value := v.Type().Field(i), v.Field(i)
+	members(v, func(field reflect.StructField, value reflect.Value) {
 		b.WriteString(lead + field.Tag.Get("koanf") + ":")
 		lead = indent
-		switch value.Kind() {
-		case reflect.Struct:
+		switch {
+		case isText(value):
+			b.WriteString(" " + strconv.Quote(text(value)) + "\n")
+		case value.Kind() == reflect.Struct:
 			b.WriteByte('\n')
 			printStruct(b, value, indent+"  ", indent+"  ")
-		case reflect.Slice:
-			if value.Len() == 0 {
-				b.WriteString(" []\n")
-				continue
-			}
+		case value.Kind() == reflect.Slice && value.Len() == 0:
+			b.WriteString(" []\n")
+		case value.Kind() == reflect.Slice:
 			b.WriteByte('\n')
 			for k := range value.Len() {
-				printStruct(b, value.Index(k), indent+"  - ", indent+"    ")
+				printItem(b, value.Index(k), indent)
 			}
-		case reflect.Int:
-			b.WriteString(" " + text(value) + "\n")
-		default:
+		case value.Kind() == reflect.String:
 			b.WriteString(" " + strconv.Quote(text(value)) + "\n")
+		default:
+			b.WriteString(" " + text(value) + "\n")
 		}
+	})
+}
+
+func printItem(b *strings.Builder, v reflect.Value, indent string) {
+	if v.Kind() == reflect.Struct {
+		printStruct(b, v, indent+"  - ", indent+"    ")
+		return
 	}
+	b.WriteString(indent + "  - " + strconv.Quote(text(v)) + "\n")
 }

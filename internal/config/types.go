@@ -6,52 +6,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/rollcall/rollcall/internal/clock"
 )
 
 // Duration is a time.Duration that may also be written in days: 7d, 1d12h.
-type Duration time.Duration
-
-// UnmarshalText reads "168h", "7d", "25s".
-func (d *Duration) UnmarshalText(text []byte) error {
-	s, days := string(text), time.Duration(0)
-	if n, rest, ok := strings.Cut(s, "d"); ok {
-		v, err := strconv.ParseUint(n, 10, 16)
-		if err != nil {
-			return errDuration
-		}
-		days, s = time.Duration(v)*24*time.Hour, rest
-	}
-	var v time.Duration
-	if s != "" || days == 0 {
-		var err error
-		if v, err = time.ParseDuration(s); err != nil || v < 0 {
-			return errDuration
-		}
-	}
-	if days > math.MaxInt64-v {
-		return errDuration
-	}
-	*d = Duration(days + v)
-	return nil
-}
-
-var errDuration = fmt.Errorf("want a duration such as 25s, 168h or 7d")
-
-// String writes whole hours as 168h, not as 168h0m0s.
-func (d Duration) String() string {
-	s := time.Duration(d).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// MarshalText is String.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+type Duration = clock.Duration
 
 // Size is a number of bytes, written as 8388608, 8MiB or 16GB.
 type Size int64
@@ -122,3 +82,23 @@ func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 
 // MarshalText is String.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// List is texts that are written with commas between, or as a list in the file.
+type List []string
+
+// UnmarshalText cuts at commas. Spaces around an entry and empty entries are left out.
+func (l *List) UnmarshalText(text []byte) error {
+	*l = nil
+	for s := range strings.SplitSeq(string(text), ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			*l = append(*l, s)
+		}
+	}
+	return nil
+}
+
+// String puts commas between.
+func (l List) String() string { return strings.Join(l, ",") }
+
+// MarshalText is String.
+func (l List) MarshalText() ([]byte, error) { return []byte(l.String()), nil }

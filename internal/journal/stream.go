@@ -15,13 +15,6 @@ const metaIdentity = "rollcall.identity"
 
 // config is the stream as we make it: nothing in it ever removes a record but Trim.
 func (j *Journal) config(identity string) jetstream.StreamConfig {
-	replicas := j.opt.Replicas
-	if replicas <= 0 {
-		replicas = 1
-		if j.nc.ConnectedClusterName() != "" {
-			replicas = 3
-		}
-	}
 	return jetstream.StreamConfig{
 		Name:              j.opt.Stream,
 		Description:       "rollcall's journal",
@@ -34,7 +27,7 @@ func (j *Journal) config(identity string) jetstream.StreamConfig {
 		MaxMsgsPerSubject: -1,
 		MaxMsgSize:        -1,
 		MaxConsumers:      -1,
-		Replicas:          replicas,
+		Replicas:          j.replicas(),
 		DenyDelete:        true,
 		Metadata:          map[string]string{metaIdentity: identity},
 	}

@@ -13,7 +13,7 @@ import (
 
 // Buckets is the local tier: a token bucket for each name, full at first. Safe for concurrent use.
 //
-// It keeps the newest size names, about 400 bytes each whatever their length. A name that was pushed out starts full again, so keys and
+// It keeps the newest size names, about 300 bytes each whatever their length. A name that was pushed out starts full again, so keys and
 // addresses belong into Buckets of their own: a flood of addresses then can't refill a key.
 type Buckets struct {
 	seed   uint64 // random, so that nobody can choose a name that shares the bucket of another

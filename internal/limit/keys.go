@@ -7,10 +7,10 @@ import (
 )
 
 // windowKey holds the calls that passed within one window, oldest first: two elements each, the time in unix ms and what stands for the
-// event id (see idWord), 0 if there is none. LIST of integers. TTL: the window, after the last call that passed. Writer: sliding.lua.
+// event id (see idWord), 0 if there is none. LIST. TTL: the window, after the last call that passed. Writer: sliding.lua.
 // Windows of different spans never share a key.
 //
-//	rc:{04}:limit:demo:freq:$signin:u42:d
+//	rc:{08}:limit:demo:freq:$signin:u42:d
 func windowKey(shards int, c *Call) string {
 	b := make([]byte, 0, 128)
 	b = append(b, c.Project...)
@@ -31,6 +31,6 @@ var Keys = []ident.KeyDoc{
 	{
 		Pattern: "rc:{SS}:limit:<project>:<kind>:<name…>:<window>", Type: "LIST: time in unix ms and id word of each call that passed",
 		TTL: "the window, after the last call that passed", Writer: "nodes that take commands",
-		Example: "rc:{0b}:limit:demo:freq:$signin:u42:d",
+		Example: "rc:{08}:limit:demo:freq:$signin:u42:d",
 	},
 }

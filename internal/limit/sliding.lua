@@ -4,7 +4,7 @@
 -- ARGV[1]  now, unix ms
 -- ARGV[2]  window in ms
 -- ARGV[3]  limit, 1 to 10000
--- ARGV[4]  id word, a negative integer; 0 = the call has no id
+-- ARGV[4]  id word, 8 bytes that are no number; 0 = the call has no id
 --
 -- Reply    {verdict, used, wait, reset}
 --            verdict  1 passed, 2 passed before with this id: nothing changed, 0 refused: nothing changed
@@ -22,20 +22,21 @@ local n = redis.call('LLEN', key)
 local newest
 if n > 0 then
   newest = n % 2 == 0 and tonumber(redis.call('LINDEX', key, -2))
-  if not newest then return redis.error_reply('DAMAGED ' .. key .. ' holds no pairs of integers') end
+  if not newest then return redis.error_reply('DAMAGED ' .. key .. ' holds no pairs of time and id word') end
 end
 local now = math.max(asked, newest or asked)
 local edge = now - window
 
--- how many elements at the head have left the window
-local old = 0
+-- how many elements at the head have left the window: mostly none, so it looks at one call first, then at twice as many each time
+local old, step = 0, 2
 if newest and newest <= edge then old = n end
 local looking = n > 0
 while looking and old < n do
-  local some = redis.call('LRANGE', key, old, old + 63)
+  local some = redis.call('LRANGE', key, old, old + step - 1)
+  step = math.min(2 * step, 256)
   for i = 1, #some, 2 do
     local time = tonumber(some[i])
-    if not time then return redis.error_reply('DAMAGED ' .. key .. ' holds no pairs of integers') end
+    if not time then return redis.error_reply('DAMAGED ' .. key .. ' holds no pairs of time and id word') end
     looking = time <= edge
     if not looking then break end
     old = old + 2

@@ -3,13 +3,20 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/internal/clock"
+	"github.com/rollcall/rollcall/internal/limit"
+	"github.com/rollcall/rollcall/internal/project"
+	"github.com/rollcall/rollcall/internal/visitor"
 )
 
 // Accepter takes events; *ingest.Ingest is one.
@@ -27,31 +34,54 @@ type Handler func(*gin.Context) error
 
 // Options of an API. All must be set.
 type Options struct {
-	Ingest   Accepter
-	Counts   Counter
-	Keys     *Keyring
-	MaxBody  int64 // bytes of a request body as sent
-	Version  string
-	Registry prometheus.Registerer
+	Ingest    Accepter
+	Counts    Counter
+	Directory *project.Directory
+	Projects  *project.Store
+	Proxies   visitor.Proxies
+	Bots      *visitor.Bots
+	Salts     *visitor.Salts
+	Windows   *limit.Windows
+	Rates     Rates
+	Origins   []string       // of projects that name none
+	Zone      string         // of a new project that names none
+	Late      clock.Duration // likewise
+	MaxBody   int64          // bytes of a request body as sent
+	Clock     clock.Clock
+	Registry  prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // API holds the handlers.
 type API struct {
-	o       Options
-	metrics metrics
+	o         Options
+	metrics   metrics
+	keys      *limit.Buckets
+	addresses *limit.Buckets
+	warned    onceASecond
 }
 
 // New returns an API and registers its metrics.
 func New(o Options) *API {
-	a := &API{o: o}
+	a := &API{o: o, keys: limit.NewBuckets(maxLimitedKeys), addresses: limit.NewBuckets(maxLimitedAddresses)}
 	a.metrics.init(o.Registry)
 	return a
+}
+
+// onceASecond keeps a log from being flooded.
+type onceASecond struct{ last atomic.Int64 }
+
+func (o *onceASecond) now() bool {
+	now, last := time.Now().Unix(), o.last.Load()
+	return now != last && o.last.CompareAndSwap(last, now)
 }
 
 // metrics of ingest. Codes are rollcall's own fixed words, never what a client sent.
 type metrics struct {
 	received, accepted, duplicates prometheus.Counter
 	rejected                       *prometheus.CounterVec
+	limited, storeDown             map[string]prometheus.Counter
+	forwarded                      map[visitor.Mark]prometheus.Counter
 }
 
 func (m *metrics) init(r prometheus.Registerer) {
@@ -65,6 +95,29 @@ func (m *metrics) init(r prometheus.Registerer) {
 		Name: "rollcall_ingest_rejected_total", Help: "Events refused, by code.",
 	}, []string{"code"})
 	r.MustRegister(m.received, m.accepted, m.duplicates, m.rejected)
+	m.limited = each(r, "rollcall_limited_total", "Requests (of tier frequency: events) refused for a rate, by tier.", "tier", "key", "address", "sync", "frequency")
+	m.storeDown = each(r, "rollcall_limit_store_down_total", "Requests whose limit could not be looked up in Redis, by what became of them.", "outcome", "passed", "refused")
+	m.forwarded = map[visitor.Mark]prometheus.Counter{}
+	marks := []visitor.Mark{visitor.Direct, visitor.Forwarded, visitor.Unparsable, visitor.Untrusted}
+	names := make([]string, len(marks))
+	for i, mark := range marks {
+		names[i] = mark.String()
+	}
+	byName := each(r, "rollcall_client_address_total", "Client addresses looked at, by where they came from.", "from", names...)
+	for i, mark := range marks {
+		m.forwarded[mark] = byName[names[i]]
+	}
+}
+
+// each registers a counter with one series for each value of its label.
+func each(r prometheus.Registerer, name, help, label string, values ...string) map[string]prometheus.Counter {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	r.MustRegister(v)
+	m := map[string]prometheus.Counter{}
+	for _, value := range values {
+		m[value] = v.WithLabelValues(value)
+	}
+	return m
 }
 
 func (m *metrics) add(r *ingest.Result) {

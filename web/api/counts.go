@@ -19,14 +19,10 @@ const queryTimeout = 5 * time.Second
 
 // Counts is GET /v1/counts and /v1/counts.csv: ?event=, from= (and to=, by default the end of today) or period= (today, yesterday,
 // 1d to 400d, by default 7d), and interval= (by default day).
-func (a *API) Counts(c *gin.Context) error {
-	_, project, err := a.o.Keys.authorize(c, Read)
-	if err != nil {
-		return err
-	}
+func (a *API) Counts(c *gin.Context, who Caller) (err error) {
 	query := c.Request.URL.RawQuery
 	r := counters.CountsRequest{
-		Project: project.ID, Zone: project.Zone, Event: queryValue(query, "event"),
+		Project: who.Project.ID, Zone: who.Project.Location, Event: queryValue(query, "event"),
 		From: queryValue(query, "from"), To: queryValue(query, "to"), Period: queryValue(query, "period"),
 	}
 	if r.From == "" && r.To == "" && r.Period == "" {

@@ -54,18 +54,11 @@ func Readyz(ready Ready, forIngest func(part string) bool, stopping func() bool)
 	}
 }
 
-// Index is GET /: what is here.
-func (a *API) Index(c *gin.Context) error {
-	body, err := json.Marshal(struct {
+// Index answers GET /: what is here.
+func Index(c *gin.Context, version string, urls []string) error {
+	return sendJSON(c, http.StatusOK, struct {
 		Service string   `json:"service"`
 		Version string   `json:"version"`
 		URLs    []string `json:"urls"`
-	}{"rollcall", a.o.Version, []string{
-		"POST /v1/events", "GET /v1/counts", "GET /v1/counts.csv", "GET /rollcall.js", "GET /healthz", "GET /readyz", "GET /metrics",
-	}})
-	if err != nil {
-		return err
-	}
-	send(c, http.StatusOK, jsonType, append(body, '\n'))
-	return nil
+	}{"rollcall", version, urls})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -60,7 +59,7 @@ func Problem(c *gin.Context, status int, e *apperr.Error, requestID string) {
 	h["X-Request-Id"] = []string{requestID}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	if e.RetryAfter > 0 {
-		h["Retry-After"] = []string{strconv.FormatInt(int64((e.RetryAfter+time.Second-1)/time.Second), 10)}
+		h["Retry-After"] = []string{seconds(e.RetryAfter)}
 	}
 	if status == http.StatusUnauthorized {
 		h["Www-Authenticate"] = []string{`Bearer realm="rollcall"`}

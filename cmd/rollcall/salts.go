@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// saltStore is the key-value store beside the journal as visitor.Salts sees it.
+type saltStore struct{ kv jetstream.KeyValue }
+
+func (s saltStore) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	e, err := s.kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return e.Value(), true, nil
+}
+
+func (s saltStore) Create(ctx context.Context, key string, value []byte) (bool, error) {
+	_, err := s.kv.Create(ctx, key, value)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Delete purges: a deleted salt must not lie on the disk.
+func (s saltStore) Delete(ctx context.Context, key string) error { return s.kv.Purge(ctx, key) }
+
+func (s saltStore) Keys(ctx context.Context) ([]string, error) {
+	l, err := s.kv.ListKeysFiltered(ctx, "salt.>")
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for key := range l.Keys() {
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
