@@ -33,6 +33,7 @@ type Ingest struct {
 	clock    clock.Clock
 	limits   Limits
 	bodies   *bodies
+	refused  *refused
 	builders sync.Pool // *event.Builder
 }
 
@@ -40,10 +41,17 @@ type Ingest struct {
 func New(o Options) *Ingest {
 	l := o.Limits.withDefaults()
 	return &Ingest{
-		journal: o.Journal, clock: o.Clock, limits: l, bodies: newBodies(int(l.MaxBody)),
+		journal: o.Journal, clock: o.Clock, limits: l, bodies: newBodies(int(l.MaxBody)), refused: newRefused(o.Journal),
 		builders: sync.Pool{New: func() any { return new(event.Builder) }},
 	}
 }
+
+// Close appends what is gathered of requests of which nothing was taken (RefusedEvery). It is called after the last Accept and before the
+// journal closes.
+func (in *Ingest) Close(ctx context.Context) { in.refused.close(ctx) }
+
+// Unaccounted is the number of rejected events that `rollcall drops` will not know of, because the journal did not take their counts.
+func (in *Ingest) Unaccounted() uint64 { return in.refused.lost.Load() }
 
 // Form is what the events of a body look like.
 type Form uint8
@@ -89,7 +97,8 @@ type Frequency interface {
 const maxBuilder = 1 << 20
 
 // Accept reads and judges all events of a request, appends those that keep the rules to the journal as one chunk, and answers when
-// they are on disk. If none keeps them, nothing is appended.
+// they are on disk. How many were rejected, and why, stands in the same chunk. If none keeps the rules, those counts are appended within
+// RefusedEvery, together with others.
 //
 // With Wait it then waits for the projections, and Result tells whether they were in time (Applied) and how many of the events
 // had been there before (Duplicates).
@@ -123,8 +132,14 @@ func (in *Ingest) Accept(ctx context.Context, r Request) (*Result, error) {
 		res.Accepted, res.Bots = 0, v.Accepted
 	}
 	if v.Accepted == 0 || r.DryRun {
+		if !r.DryRun {
+			in.refused.add(r.Project, now, v.Rejected)
+		}
 		res.Applied = res.Waited // there is nothing to wait for
 		return res, nil
+	}
+	for i := range v.Rejected {
+		b.Reject(v.Rejected[i].Code, 1)
 	}
 	receipt, err := in.journal.Append(ctx, journal.Chunk{Data: b.Bytes(), Events: b.Len(), Notify: res.Waited})
 	if err != nil {
