@@ -15,8 +15,12 @@ import (
 	"github.com/rollcall/rollcall/internal/redisx"
 )
 
-// MaxWindow is the highest limit of a sliding window: each call that passes is kept until it leaves the window.
-const MaxWindow = 10_000
+// The highest limits of a sliding window: each call that passes is kept until it leaves the window, and a call with an id is compared with
+// all of them.
+const (
+	MaxWindow        = 10_000
+	MaxWindowWithIDs = 1_000
+)
 
 const (
 	minWindow = time.Second
@@ -35,12 +39,17 @@ var (
 var errAway = apperr.New(apperr.Unavailable, "limit_unavailable",
 	"How often this was done can't be looked up just now, so it was refused. Send it again later with the same id.").After(hold)
 
-// ValidateWindow checks a sliding window: limit is 1 to 10,000, per is 1 second to 31 days. An error is an apperr Invalid, bad_window.
-func ValidateWindow(limit int, per time.Duration) error {
+// ValidateWindow checks a sliding window: limit is 1 to 10,000, or to 1,000 for calls with ids; per is 1 second to 31 days. An error is an
+// apperr Invalid, bad_window.
+func ValidateWindow(limit int, per time.Duration, withIDs bool) error {
+	most := MaxWindow
+	if withIDs {
+		most = MaxWindowWithIDs
+	}
 	switch {
-	case limit < 1 || limit > MaxWindow:
-		return apperr.New(apperr.Invalid, "bad_window", "A sliding window takes a limit of 1 to 10000 calls, not %d: each is kept until it leaves the window. "+
-			"For a higher rate choose a shorter window: 100000/h is 1666/m.", limit).Over("10000 calls", "")
+	case limit < 1 || limit > most:
+		return apperr.New(apperr.Invalid, "bad_window", "A sliding window takes a limit of 1 to %d calls, not %d: each is kept until it leaves the window. "+
+			"For a higher rate choose a shorter window: 100000/h is 1666/m.", most, limit).Over(fmt.Sprintf("%d calls", most), "")
 	case per < minWindow || per > maxPer:
 		return apperr.New(apperr.Invalid, "bad_window", "A sliding window is 1s to 31d long, not %s.", clock.Duration(per)).Over("31d", "")
 	}
@@ -74,7 +83,7 @@ type Call struct {
 	// ID is the event id, "" = none. A call with the id of one that passed, and that is still in the window, passes and consumes nothing,
 	// so that a retry is no second event.
 	ID    string
-	Limit int           // 1 to MaxWindow
+	Limit int           // 1 to MaxWindow; with an ID, to MaxWindowWithIDs
 	Per   time.Duration // 1 s to 31 days; cut to milliseconds
 }
 
@@ -95,7 +104,7 @@ func (w *Windows) Take(ctx context.Context, calls []Call) ([]State, error) {
 		if err := ident.Project(c.Project); err != nil {
 			return nil, err
 		}
-		if err := ValidateWindow(c.Limit, c.Per); err != nil {
+		if err := ValidateWindow(c.Limit, c.Per, c.ID != ""); err != nil {
 			return nil, err
 		}
 		key := windowKey(w.o.Shards, c)

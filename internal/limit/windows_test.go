@@ -235,10 +235,12 @@ func TestWindows_LargeAndCompact(t *testing.T) {
 		if size == 0 || size > most*int64(limit) {
 			t.Errorf("%s: %d bytes, want at most %d a call", key, size, most)
 		}
-		if call.ID = "one more"; r.take(0, call).OK {
+		if r.take(0, call).OK {
 			t.Error("one more than the limit passes")
 		}
-		call.ID = id + strconv.Itoa(limit-1)
+		if id != "" {
+			call.ID = id + strconv.Itoa(limit-1)
+		}
 		used := limit / 2
 		if id == "" {
 			used++ // it is no repetition
@@ -257,13 +259,13 @@ func TestWindows_LargeAndCompact(t *testing.T) {
 		}
 	}
 	f(Call{Project: "demo", Kind: "sync", Name: []string{"plain"}, Limit: MaxWindow, Per: time.Hour}, "", 13)
-	f(Call{Project: "demo", Kind: "sync", Name: []string{"ids"}, Limit: 2000, Per: time.Hour}, "id", 22)
+	f(Call{Project: "demo", Kind: "sync", Name: []string{"ids"}, Limit: MaxWindowWithIDs, Per: time.Hour}, "id", 22)
 }
 
 func TestValidateWindow(t *testing.T) {
-	f := func(limit int, per time.Duration, want string) {
+	f := func(limit int, per time.Duration, withIDs bool, want string) {
 		t.Helper()
-		err := ValidateWindow(limit, per)
+		err := ValidateWindow(limit, per, withIDs)
 		var e *apperr.Error
 		if want == "" && err == nil {
 			return
@@ -272,16 +274,18 @@ func TestValidateWindow(t *testing.T) {
 			t.Errorf("%d in %v: %v, want %q", limit, per, err, want)
 		}
 	}
-	f(1, time.Second, "")
-	f(MaxWindow, 31*24*time.Hour, "")
-	f(0, time.Minute, "1 to 10000")
-	f(MaxWindow+1, time.Minute, "1 to 10000")
-	f(1, time.Second-1, "1s to 31d")
-	f(1, 32*24*time.Hour, "1s to 31d")
-	f(1, 0, "1s to 31d")
+	f(1, time.Second, false, "")
+	f(MaxWindow, 31*24*time.Hour, false, "")
+	f(MaxWindowWithIDs, time.Hour, true, "")
+	f(0, time.Minute, false, "1 to 10000")
+	f(MaxWindow+1, time.Minute, false, "1 to 10000")
+	f(MaxWindowWithIDs+1, time.Minute, true, "1 to 1000 ")
+	f(1, time.Second-1, false, "1s to 31d")
+	f(1, 32*24*time.Hour, true, "1s to 31d")
+	f(1, 0, false, "1s to 31d")
 
 	r := newRig(t, realtest.Redis(t).Client())
-	for _, c := range []Call{{Project: "demo", Limit: 0, Per: time.Minute}, {Project: "a:b", Limit: 1, Per: time.Minute}, {Limit: 1, Per: time.Minute}} {
+	for _, c := range []Call{{Project: "demo", Limit: 0, Per: time.Minute}, {Project: "a:b", Limit: 1, Per: time.Minute}, {Limit: 1, Per: time.Minute}, {Project: "demo", Limit: MaxWindow, Per: time.Minute, ID: "x"}} {
 		if s, err := r.Take(context.Background(), []Call{minute("a", 1), c}); err == nil || apperr.As(err).Kind != apperr.Invalid || s != nil {
 			t.Errorf("%+v: %v, %v; want it refused as invalid", c, s, err)
 		}
@@ -407,7 +411,7 @@ func BenchmarkWindowsTake(b *testing.B) {
 	for _, v := range []struct {
 		limit, calls int
 		id           bool
-	}{{10, 1, false}, {10, 1, true}, {10, 100, true}, {10, 5000, true}, {MaxWindow, 1, false}, {MaxWindow, 1, true}} {
+	}{{10, 1, false}, {10, 1, true}, {10, 100, true}, {10, 5000, true}, {MaxWindow, 1, false}, {MaxWindowWithIDs, 1, true}} {
 		b.Run(fmt.Sprintf("limit=%d/calls=%d/id=%v", v.limit, v.calls, v.id), func(b *testing.B) {
 			r := newRig(b, c)
 			calls := make([]Call, v.calls)
