@@ -28,7 +28,7 @@ func serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd, c)
+			return serve(cmd, c, func() (config.Config, error) { return loadConfig(cmd) })
 		},
 	}
 	config.AddFlags(cmd.Flags())
@@ -36,7 +36,7 @@ func serveCommand() *cobra.Command {
 }
 
 // serve runs a node until the command's context ends, then stops it within shutdown.grace.
-func serve(cmd *cobra.Command, c config.Config) (err error) {
+func serve(cmd *cobra.Command, c config.Config, again func() (config.Config, error)) (err error) {
 	tune()
 	ctx := cmd.Context()
 	log, err := obs.NewLog(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
@@ -57,8 +57,9 @@ func serve(cmd *cobra.Command, c config.Config) (err error) {
 	faults := make(chan error, 2)
 	go func() { faults <- n.server.Serve(listener) }()
 	n.startProjector(faults)
+	n.reloadOnHangup(again)
 
-	url := baseURL(listener.Addr())
+	url := baseURL(listener.Addr(), c.TLS.Cert != "")
 	urlFile := filepath.Join(c.Data, urlName)
 	if err := os.WriteFile(urlFile, []byte(url+"\n"), 0o644); err != nil {
 		return errors.Join(err, n.stop(c.Shutdown))
@@ -84,15 +85,19 @@ func serve(cmd *cobra.Command, c config.Config) (err error) {
 }
 
 // baseURL is where a client on this machine reaches the server.
-func baseURL(a net.Addr) string {
+func baseURL(a net.Addr, secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(a.String())
 	if err != nil {
-		return "http://" + a.String()
+		return scheme + a.String()
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // openLimit is how long a part may take to open. A managed Redis reads a large append-only file at about a million commands a

@@ -41,17 +41,24 @@ func (z *zones) recorded(install map[string]string) error {
 	return nil
 }
 
-// of returns a project's zone; UTC for one that there never was. An event of a project that another node has just made may come before
-// that project is known here, so the store itself is asked; while it does not answer, nobody counts.
-func (z *zones) of(id string) *time.Location {
+// known is a project's zone, nil for one that this node has not met.
+func (z *zones) known(id string) *time.Location {
 	if p := z.dir.Lookup(id); p != nil {
 		return p.Location
 	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if loc := z.old[id]; loc != nil {
+	return z.old[id]
+}
+
+// of returns a project's zone; UTC for one that there never was. An event of a project that another node has just made may come before
+// that project is known here, so the store itself is asked; while it does not answer, nobody counts.
+func (z *zones) of(id string) *time.Location {
+	if loc := z.known(id); loc != nil {
 		return loc
 	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
 	if time.Since(z.unknown[id]) < 10*time.Second {
 		return time.UTC
 	}
