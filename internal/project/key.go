@@ -85,7 +85,7 @@ func Generate(s Scope) string { return s.Prefix() + (rand.Text() + rand.Text())[
 func KeyID(secret string) string { return secret[:min(len(secret), 12)] }
 
 // SumID is the id of a key of which only the hash is known.
-func SumID(sum [sha256.Size]byte) string { return "sha256_" + hex.EncodeToString(sum[:4]) }
+func SumID(sum [sha256.Size]byte) string { return "sha256_" + hex.EncodeToString(sum[:8]) }
 
 // WellFormed tells whether a secret looks like one that Generate made for the scope.
 func WellFormed(secret string, s Scope) bool {
