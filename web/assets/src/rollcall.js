@@ -115,7 +115,7 @@
     new Promise((done) =>
       done(
         end && !outlives && navigator.sendBeacon(url, body)
-          ? { status: 202 }
+          ? new Response()
           : fetch(url, {
               method: "POST",
               body, // a string is text/plain: no preflight
@@ -125,18 +125,21 @@
               signal: AbortSignal.timeout && AbortSignal.timeout(PATIENCE),
             }),
       ),
-    ).then(
-      (r) => {
-        landed();
-        if (r.status == 429 || r.status > 499) return failed(r.headers.get("Retry-After"));
-        failures = 0;
-        if (waiting.length) flush();
-      },
-      () => {
-        landed();
-        failed();
-      },
-    );
+    )
+      // Chromium counts a request as in flight until its answer has been read.
+      .then((r) => r.text().then(() => r, () => r))
+      .then(
+        (r) => {
+          landed();
+          if (r.status == 429 || r.status > 499) return failed(r.headers.get("Retry-After"));
+          failures = 0;
+          if (waiting.length) flush();
+        },
+        () => {
+          landed();
+          failed();
+        },
+      );
   };
 
   // The page may end now: there may be no other moment.
