@@ -21,6 +21,10 @@ import (
 
 const testShards = 16
 
+const dayMs = int64(day / time.Millisecond)
+
+func ceilDay(ms int64) int64 { return (ms + dayMs - 1) / dayMs * dayMs }
+
 func at(t testing.TB, s string) time.Time {
 	t.Helper()
 	x, err := time.Parse(time.RFC3339, s)

@@ -80,17 +80,3 @@ func (k Keep) orDefault() Keep {
 	k.Days = max(k.Days, k.Hours) // what an hour has, its day must have: see settle
 	return k
 }
-
-const (
-	dayMs  = int64(day / time.Millisecond)
-	hourMs = int64(time.Hour / time.Millisecond)
-)
-
-// expiry is when a key of a period that ends at to may go, in unix milliseconds: keep after the later of to and received, rounded up to a
-// UTC day so that it changes once a day at most. Both stand in the record, so a replay sets the same. What would be gone by now (a rebuild
-// from an old journal) gets another day: EXPIREAT in the past would delete the key, and the next write would make one that never goes.
-func expiry(to, received int64, keep time.Duration, now int64) int64 {
-	return max(ceilDay(max(to, received))+keep.Milliseconds(), ceilDay(now)+dayMs)
-}
-
-func ceilDay(ms int64) int64 { return (ms + dayMs - 1) / dayMs * dayMs }

@@ -290,7 +290,7 @@ func (p *Projection) touchHour(c *hourCell) {
 		d.batch, d.received = p.batch, 0
 		p.days = append(p.days, d)
 		p.touchSketch(&d.uv)
-		if p.expiring(d.pvExpiry) {
+		if projection.Expiring(d.pvExpiry, p.now) {
 			d.pvExpiry = 0
 		}
 	}
@@ -299,14 +299,11 @@ func (p *Projection) touchHour(c *hourCell) {
 func (p *Projection) touchSketch(s *sketch) {
 	s.seen, s.received = p.batch, 0
 	p.sketches = append(p.sketches, s)
-	if p.expiring(s.expiry) {
+	if projection.Expiring(s.expiry, p.now) {
 		p.mirrors.drop(s)
 		s.expiry = 0
 	}
 }
-
-// expiring tells of a key that may be gone before this batch is committed: nothing that is known about it holds.
-func (p *Projection) expiring(expiry int64) bool { return expiry != 0 && p.now > expiry-hourMs }
 
 // flush writes the batch's changes.
 func (p *Projection) flush(tx *projection.Tx) {
@@ -317,14 +314,14 @@ func (p *Projection) flush(tx *projection.Tx) {
 		tx.Do(c.metric.shard, "HINCRBY", d.pvKey, c.field, c.pv)
 		c.pv = 0
 		d.uv.received = max(d.uv.received, c.uv.received)
-		p.mirrors.flush(&c.uv, c.metric.shard, expiry(c.slot.To, c.uv.received, p.o.Keep.Hours, p.now), tx)
+		p.mirrors.flush(&c.uv, c.metric.shard, projection.Expiry(c.slot.To, c.uv.received, p.o.Keep.Hours, p.now), tx)
 	}
 	for _, d := range p.days {
-		if until := expiry(d.to, d.received, p.o.Keep.Days, p.now); until > d.pvExpiry {
+		if until := projection.Expiry(d.to, d.received, p.o.Keep.Days, p.now); until > d.pvExpiry {
 			tx.Do(d.metric.shard, "EXPIREAT", d.pvKey, until/1000)
 			d.pvExpiry = until
 		}
-		p.mirrors.flush(&d.uv, d.metric.shard, expiry(d.to, d.uv.received, p.o.Keep.Days, p.now), tx)
+		p.mirrors.flush(&d.uv, d.metric.shard, projection.Expiry(d.to, d.uv.received, p.o.Keep.Days, p.now), tx)
 	}
 	for _, m := range p.metrics {
 		if m.pv != 0 {

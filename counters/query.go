@@ -3,9 +3,7 @@ package counters
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -238,8 +236,7 @@ func (p *plan) fetch(ctx context.Context, rdb redis.UniversalClient) (*fetched, 
 		f.parts = append(f.parts, p.partsOf(i)...)
 	}
 	pipe := rdb.Pipeline()
-	// First, so that the counts are at least as fresh.
-	meta := pipe.HGet(ctx, projection.MetaKey(p.shard, Name), "asof")
+	meta := projection.AskAsOf(ctx, pipe, p.shard, Name)
 	lifetime := pipe.Get(ctx, totalKey(p.base, p.metric))
 	days, rows := make([]*redis.MapStringStringCmd, len(p.days)), make([]*redis.IntCmd, len(p.rows))
 	for i := range p.days {
@@ -262,16 +259,10 @@ func (p *plan) fetch(ctx context.Context, rdb redis.UniversalClient) (*fetched, 
 	total := union(f.parts)
 	_, _ = pipe.Exec(ctx) // every reply is looked at below
 
-	if s, err := meta.Result(); err == nil {
-		ms, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return nil, damaged("damaged_count", "The place of the projection", err)
-		}
-		f.asof = time.UnixMilli(ms).UTC()
-	} else if !errors.Is(err, redis.Nil) {
-		return nil, fault(err, "damaged_count", "The place of the projection")
-	}
 	var err error
+	if f.asof, err = meta.Time(); err != nil {
+		return nil, err
+	}
 	if f.lifetime, err = lifetime.Int64(); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fault(err, "damaged_count", "The lifetime count")
 	}
@@ -357,22 +348,4 @@ func (f *fetched) count(parts []part) (pv int64, expired bool) {
 	return pv, expired
 }
 
-// fault tells what Redis's answer means for the client: a value that is not what it should be is damage, never zero; the rest passes.
-func fault(err error, code, what string) error {
-	var reply redis.Error
-	var number *strconv.NumError
-	switch {
-	case errors.As(err, &number):
-		return damaged(code, what, err)
-	case errors.As(err, &reply) && (strings.HasPrefix(reply.Error(), "WRONGTYPE") || strings.HasPrefix(reply.Error(), "INVALIDOBJ")):
-		return damaged(code, what, err)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("counts: %w", err)
-	}
-	return apperr.New(apperr.Unavailable, "redis_unavailable", "The numbers can't be read just now; events are still taken and will be counted.").
-		After(time.Second).With(err)
-}
-
-func damaged(code, what string, cause error) error {
-	return apperr.New(apperr.Internal, code, "%s is damaged in Redis. Rebuild the projection counters: rollcall rebuild counters.", what).With(cause)
-}
+func fault(err error, code, what string) error { return projection.ReadFault(err, Name, code, what) }
