@@ -26,6 +26,9 @@ const (
 	CallImport   = "import"
 )
 
+// Calls are all of them.
+var Calls = [...]string{CallTrack, CallPage, CallScreen, CallIdentify, CallAlias, CallGroup, CallBatch, CallImport}
+
 // segmentNames are the types of a message and the events that they become; a track names its own.
 var segmentNames = map[string]string{
 	CallTrack: "", CallPage: "page_view", CallScreen: "screen_view",

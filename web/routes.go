@@ -6,6 +6,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/web/api"
 	"github.com/rollcall/rollcall/web/assets"
@@ -21,6 +22,14 @@ func (s *Server) routes(a *api.API) {
 	s.get("/", s.index)
 
 	s.beacon("POST", "/v1/events", a, write(a.Events))
+	s.beacon("GET", api.PixelPath, a, write(a.Pixel))
+	s.engine.HEAD(api.PixelPath, s.handle("GET "+api.PixelPath, api.PixelHead))
+	for _, call := range ingest.Calls { // the key may stand in the body, so Segment looks for it; its scope is Write as well
+		s.beacon("POST", "/v1/"+call, a, a.Segment(call))
+		if call != ingest.CallImport { // /v1/i is identify
+			s.beacon("POST", "/v1/"+call[:1], a, a.Segment(call))
+		}
+	}
 	s.get("/v1/counts", read(a.Counts))
 	s.get("/v1/counts.csv", read(a.Counts))
 

@@ -24,16 +24,27 @@ var (
 // events of a page are taken does not depend on it: a browser sends a plain beacon in any case.
 func (a *API) CORS(h Handler) Handler {
 	return func(c *gin.Context) error {
-		if origin := c.Request.Header["Origin"]; len(origin) == 1 {
-			list := a.o.Origins
-			// The key was not judged yet: whom it belongs to only says which list to look at.
-			if p := a.projectOfKey(secretOf(c)); p != nil && len(p.Origins) > 0 {
-				list = p.Origins
-			}
-			allow(c.Writer.Header(), list, origin)
-		}
+		a.allowOrigin(c, secretOf(c))
 		return h(c)
 	}
+}
+
+// allowOrigin sets the headers for a page's request with a key. That was not judged yet: whom it belongs to only says which list to
+// look at.
+func (a *API) allowOrigin(c *gin.Context, secret string) {
+	origin := c.Request.Header["Origin"]
+	if len(origin) != 1 {
+		return
+	}
+	h := c.Writer.Header()
+	for _, name := range [...]string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers"} {
+		delete(h, name) // set before the key was known
+	}
+	list := a.o.Origins
+	if p := a.projectOfKey(secret); p != nil && len(p.Origins) > 0 {
+		list = p.Origins
+	}
+	allow(h, list, origin)
 }
 
 // Preflight is OPTIONS of a route for beacons. It carries no key unless that stands in the URL: then any project's origin is good

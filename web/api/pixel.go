@@ -13,7 +13,8 @@ import (
 const PixelPath = "/v1/pixel.gif"
 
 // dot is a transparent GIF89a of one pixel, 43 bytes.
-var dot = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x01D\x00;")
+var dot = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff" + "!\xf9\x04\x01\x00\x00\x00\x00" +
+	",\x00\x00\x00\x00\x01\x00\x01\x00\x00" + "\x02\x02D\x01\x00" + ";")
 
 // Headers of a picture that is fetched anew whenever it is shown, by pages of any origin.
 var (
@@ -59,8 +60,9 @@ func sendPixel(c *gin.Context, status int, code string) {
 	if code != "" {
 		h["X-Rollcall-Code"] = []string{code}
 	}
-	h["Pragma"], h["Expires"] = pragma, longAgo
+	h["Content-Type"] = gifType
+	h["Cache-Control"], h["Pragma"], h["Expires"] = neverCache, pragma, longAgo
 	h["Cross-Origin-Resource-Policy"] = anySite
-	send(c, status, gifType, dot)
-	
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write(dot) // whoever has gone away sees no picture
 }

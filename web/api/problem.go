@@ -64,6 +64,10 @@ func Problem(c *gin.Context, status int, e *apperr.Error, requestID string) {
 	if status == http.StatusUnauthorized {
 		h["Www-Authenticate"] = []string{`Bearer realm="rollcall"`}
 	}
+	if c.FullPath() == PixelPath {
+		sendPixel(c, status, e.Code)
+		return
+	}
 	send(c, status, problemType, append(body, '\n'))
 }
 

@@ -57,9 +57,8 @@ func (a *API) takeSegment(c *gin.Context, r *ingest.Request) (*ingest.Result, er
 		return a.accept(c, *r, r)
 	}
 	return a.accept(c, ingest.Request{Open: func(key string) (ingest.Request, error) {
-		if p := a.projectOfKey(key); p != nil && len(p.Origins) > 0 {
-			a.allowProject(c, p)
-		}
-		return *r, open(key)
+		a.allowOrigin(c, key)
+		err := open(key)
+		return *r, err
 	}}, r)
 }

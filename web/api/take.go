@@ -28,33 +28,45 @@ var (
 //
 // When a frequency rule has refused everything, Retry-After is set.
 func (a *API) take(c *gin.Context, who Caller, r ingest.Request, browser bool) (*ingest.Result, error) {
-	p := who.Project
-	r.Project, r.LateWindow = p.ID, time.Duration(p.LateWindow)
-	if err := takeQuery(c.Request.URL.RawQuery, &r); err != nil {
+	if err := a.prepare(c, who, &r, browser); err != nil {
 		return nil, err
 	}
+	return a.accept(c, r, &r)
+}
+
+// prepare fills in what a caller's project and the query say about a request.
+func (a *API) prepare(c *gin.Context, who Caller, r *ingest.Request, browser bool) error {
+	p := who.Project
+	r.Project, r.LateWindow = p.ID, time.Duration(p.LateWindow)
+	if err := takeQuery(c.Request.URL.RawQuery, r); err != nil {
+		return err
+	}
 	if r.Historical && who.Key.Scope != project.Admin {
-		return nil, errHistorical
+		return errHistorical
 	}
 	if r.Wait > 0 {
 		if err := a.syncRate(c, who); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	v := &visit{a: a, c: c, who: who}
-	if err := v.limit(&r); err != nil {
-		return nil, err
+	if err := v.limit(r); err != nil {
+		return err
 	}
-	var rules *frequency
-	if !r.Historical {
-		if err := v.identify(&r, browser); err != nil {
-			return nil, err
-		}
-		if len(p.Frequency) > 0 {
-			rules = &frequency{visit: v, waits: r.Wait > 0}
-			r.Frequency = rules
-		}
+	if r.Historical {
+		return nil
 	}
+	if err := v.identify(r, browser); err != nil {
+		return err
+	}
+	if len(p.Frequency) > 0 {
+		r.Frequency = &frequency{visit: v, waits: r.Wait > 0}
+	}
+	return nil
+}
+
+// accept hands a request to ingest. prepared is the same, or what Open makes of it.
+func (a *API) accept(c *gin.Context, r ingest.Request, prepared *ingest.Request) (*ingest.Result, error) {
 	if r.Body == nil {
 		var err error
 		if r.Body, err = a.body(c); err != nil {
@@ -73,7 +85,7 @@ func (a *API) take(c *gin.Context, who Caller, r ingest.Request, browser bool) (
 	if !res.DryRun {
 		a.metrics.add(res)
 	}
-	if rules != nil && res.AllTooFrequent() {
+	if rules, ok := prepared.Frequency.(*frequency); ok && res.AllTooFrequent() {
 		c.Writer.Header()["Retry-After"] = []string{seconds(rules.retry)}
 	}
 	return res, nil
