@@ -2,7 +2,7 @@ package drops
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,9 +28,6 @@ func read(ctx context.Context, rdb redis.UniversalClient, shard int, keys []stri
 	for i, cmd := range cmds {
 		h, err := parse(cmd)
 		if err != nil {
-			if errors.Is(err, errField) || errors.Is(err, errKind) {
-				err = &strconv.NumError{Func: "HGETALL", Num: keys[i], Err: err}
-			}
 			return asof, nil, projection.ReadFault(err, Name, "damaged_count", "The value of "+keys[i])
 		}
 		hashes = append(hashes, h)
@@ -47,7 +44,7 @@ func parse(cmd *redis.MapStringStringCmd) (hash, error) {
 	for field, value := range stored {
 		at, kind, ok := cutField(field)
 		if !ok {
-			return nil, errField
+			return nil, fmt.Errorf("%w: field %q", projection.ErrDamaged, field)
 		}
 		s := h[at]
 		if s == nil {
@@ -60,5 +57,3 @@ func parse(cmd *redis.MapStringStringCmd) (hash, error) {
 	}
 	return h, nil
 }
-
-var errField = errors.New("not a field that drops writes")

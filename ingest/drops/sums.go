@@ -1,7 +1,7 @@
 package drops
 
 import (
-	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -74,8 +74,6 @@ func (s *Sums) each(f func(kind string, n int64)) {
 	}
 }
 
-var errKind = errors.New("not a kind that drops writes")
-
 // addStored adds a stored field.
 func (s *Sums) addStored(kind, value string) error {
 	n, err := strconv.ParseInt(value, 10, 64)
@@ -92,7 +90,7 @@ func (s *Sums) addStored(kind, value string) error {
 	default:
 		code, ok := strings.CutPrefix(kind, rejectedKind)
 		if !ok {
-			return errKind
+			return fmt.Errorf("%w: kind %q", projection.ErrDamaged, kind)
 		}
 		s.reject(code, n)
 	}

@@ -43,13 +43,16 @@ func (a AsOf) Time() (time.Time, error) {
 	return time.UnixMilli(ms).UTC(), nil
 }
 
+// ErrDamaged is a stored value that is not what it should be.
+var ErrDamaged = errors.New("damaged value")
+
 // ReadFault tells what a failed read means for the client: a value that is not what it should be is damage, never zero (Internal, with the
 // code), and Redis may be away (Unavailable, redis_unavailable). what begins a sentence: The count of 2015-05-17.
 func ReadFault(err error, projection, code, what string) error {
 	var reply redis.Error
 	var number *strconv.NumError
 	switch {
-	case errors.As(err, &number),
+	case errors.As(err, &number), errors.Is(err, ErrDamaged),
 		errors.As(err, &reply) && (strings.HasPrefix(reply.Error(), "WRONGTYPE") || strings.HasPrefix(reply.Error(), "INVALIDOBJ")):
 		return apperr.New(apperr.Internal, code, "%s is damaged in Redis. Rebuild the projection %s: rollcall rebuild %[2]s.", what, projection).With(err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
