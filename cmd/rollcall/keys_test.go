@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/internal/ident"
+	"github.com/rollcall/rollcall/internal/limit"
 	"github.com/rollcall/rollcall/internal/projection"
 )
 
@@ -29,7 +30,7 @@ func documentedKeys() []ident.KeyDoc {
 			Pattern: installKey, Type: "HASH: shards, journal, zone:<project>", TTL: "none", Writer: "serve, at the first start",
 			Example: installKey,
 		},
-	}, counters.Keys)
+	}, counters.Keys, limit.Keys)
 }
 
 // TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.

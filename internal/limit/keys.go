@@ -30,7 +30,7 @@ func windowKey(shards int, c *Call) string {
 var Keys = []ident.KeyDoc{
 	{
 		Pattern: "rc:{SS}:limit:<project>:<kind>:<name…>:<window>", Type: "LIST: time in unix ms and id word of each call that passed",
-		TTL: "the window, after the last call that passed", Writer: "nodes that take commands",
+		TTL: "the window, after the last call that passed", Writer: "nodes that take requests",
 		Example: "rc:{08}:limit:demo:freq:$signin:u42:d",
 	},
 }

@@ -65,7 +65,7 @@ type WindowOptions struct {
 }
 
 // Windows is the tier in Redis: exact sliding windows that all nodes share. At any instant at most Limit of the calls of the last Per
-// have passed. Safe for concurrent use.
+// have passed, as exactly as the nodes' clocks agree. Safe for concurrent use.
 type Windows struct {
 	o        WindowOptions
 	patience time.Duration // tests change it
