@@ -30,7 +30,8 @@ func (v *visit) identify(r *ingest.Request, browser bool) error {
 	agent := h.Get("User-Agent")
 	// Whoever holds an admin key tells of others: their agents are not known here.
 	if p.Bots == project.BotsFlag && v.who.Key.Scope != project.Admin {
-		r.Bot = v.a.o.Bots.Is(agent, browser || h["Origin"] != nil || h["Sec-Fetch-Mode"] != nil)
+		// Not Sec-Fetch-Mode: the fetch of Node sends it as well.
+		r.Bot = v.a.o.Bots.Is(agent, browser || h["Origin"] != nil || h["Sec-Fetch-Site"] != nil)
 	}
 	if p.Anonymous == project.AnonymousNone {
 		return nil
