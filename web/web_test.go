@@ -44,6 +44,15 @@ func (r *rooms) Accept(_ context.Context, q ingest.Request) (*ingest.Result, err
 	if err != nil {
 		return nil, apperr.New(apperr.Malformed, "unreadable", "x").With(err)
 	}
+	if q.Open != nil { // as ingest does: the key is in the body
+		var b struct{ WriteKey string }
+		if err := json.Unmarshal(body, &b); err != nil {
+			return nil, apperr.New(apperr.Malformed, "malformed_body", "x").With(err)
+		}
+		if q, err = q.Open(b.WriteKey); err != nil {
+			return nil, err
+		}
+	}
 	r.asked, r.body = q, string(body)
 	if r.accept != nil {
 		return r.accept(q)

@@ -8,6 +8,7 @@ import (
 	"time"
 	_ "time/tzdata" // a zone must load on a machine without zone files
 
+	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/limit"
 	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/internal/visitor"
@@ -165,6 +166,7 @@ func (c *Config) Validate() Faults {
 		f.add("shutdown.delay", "%s is more than half of shutdown.grace (%s)", c.Shutdown.Delay, c.Shutdown.Grace)
 	}
 	c.http(&f)
+	c.rates(&f)
 	c.projects(&f)
 	return f
 }
@@ -177,11 +179,19 @@ func (c *Config) http(f *Faults) {
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		f.add("tls", "cert and key come together")
 	}
-	if r := c.Limits.KeyRate; !r.IsZero() && r.Burst < c.Limits.MaxEvents {
-		f.add("limits.key_rate", "its burst of %d is less than limits.max_events (%d): such a request could never pass", r.Burst, c.Limits.MaxEvents)
+}
+
+// rates holds the common rates against what the parts behind them can do.
+func (c *Config) rates(f *Faults) {
+	for name, r := range map[string]limit.Rate{"limits.address_rate": c.Limits.AddressRate, "limits.key_rate": c.Limits.KeyRate} {
+		if !r.IsZero() && r.Burst < c.Limits.MaxEvents {
+			f.add(name, "its burst of %d is less than limits.max_events (%d): such a request could never pass", r.Burst, c.Limits.MaxEvents)
+		}
 	}
-	if r := c.Limits.AddressRate; !r.IsZero() && r.Burst < c.Limits.MaxEvents {
-		f.add("limits.address_rate", "its burst of %d is less than limits.max_events (%d): such a request could never pass", r.Burst, c.Limits.MaxEvents)
+	if r := c.Limits.SyncRate; !r.IsZero() {
+		if err := limit.ValidateWindow(r.Count, r.Per, false); err != nil {
+			f.add("limits.sync_rate", "%s", apperr.As(err).Detail)
+		}
 	}
 }
 

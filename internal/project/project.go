@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/ident"
 	"github.com/rollcall/rollcall/internal/limit"
@@ -100,6 +101,11 @@ func (s *Spec) Check(fault func(field, text string)) {
 	oneOf("anonymous", s.Anonymous, AnonymousNone, AnonymousDaily, AnonymousStable)
 	oneOf("bots", s.Bots, BotsFlag, BotsCount)
 	CheckOrigins(s.Origins, fault)
+	if r := s.SyncRate; !r.IsZero() {
+		if err := limit.ValidateWindow(r.Count, r.Per, false); err != nil {
+			add("sync_rate", "%s", apperr.As(err).Detail)
+		}
+	}
 	s.checkFrequency(add)
 }
 

@@ -20,7 +20,7 @@ type Rates struct {
 }
 
 const (
-	maxLimitedKeys      = 1 << 14 // buckets of some 400 bytes
+	maxLimitedKeys      = 1 << 14 // buckets of some 300 bytes
 	maxLimitedAddresses = 1 << 17
 )
 
