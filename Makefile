@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run build need needcc test race ci format vet staticcheck arch fuzz bench crash
+.PHONY: help run build need needtest needcc test race ci format vet staticcheck arch fuzz bench crash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 ARGS ?=
@@ -14,13 +14,16 @@ run: need build ## install what is missing, build, and serve on 127.0.0.1:8080 (
 build: ## bin/rollcall
 	go build -ldflags '-X main.version=$(VERSION)' -o bin/rollcall ./cmd/rollcall
 
-needcc:
-	@scripts/need.sh redis-server gcc
+needtest:
+	@scripts/need.sh redis-server node npm
+
+needcc: needtest
+	@scripts/need.sh gcc
 
 need:
 	@scripts/need.sh redis-server
 
-test: need ## all tests
+test: needtest ## all tests
 	go test -shuffle=on ./...
 
 race: needcc ## all tests under the race detector

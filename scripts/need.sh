@@ -8,6 +8,8 @@ for program in "$@"; do
 	fi
 	case "$program" in
 	redis-server) apt=redis-server brew=redis ;;
+	node) apt=nodejs brew=node ;;
+	npm) apt=npm brew=node ;;
 	*) apt=$program brew=$program ;;
 	esac
 	if command -v apt-get >/dev/null 2>&1; then
