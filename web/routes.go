@@ -32,6 +32,8 @@ func (s *Server) routes(a *api.API) {
 	}
 	s.get("/v1/counts", read(a.Counts))
 	s.get("/v1/counts.csv", read(a.Counts))
+	s.get("/v1/drops", read(a.Drops))
+	s.get("/v1/drops.csv", read(a.Drops))
 
 	s.get("/v1/projects", a.Projects) // those of the caller's key
 	s.post("/v1/projects", a.Managed(a.CreateProject))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/period"
@@ -36,6 +37,7 @@ type rooms struct {
 	asked  ingest.Request
 	body   string
 	counts counters.CountsRequest
+	drops  drops.Request
 	fault  error
 }
 
@@ -108,7 +110,7 @@ func setUp(t testing.TB, level slog.Level, projects ...string) *fixture {
 	})
 	f.Server = New(Options{
 		API: api.Options{
-			Ingest: f.rooms, Counts: f.rooms, Directory: f.dir, MaxBody: 1 << 20, Origins: []string{"*"},
+			Ingest: f.rooms, Counts: f.rooms, Drops: f.rooms, Directory: f.dir, MaxBody: 1 << 20, Origins: []string{"*"},
 			Bots: visitor.NewBots(100), Clock: clock.System{}, Zone: "UTC", Late: clock.Duration(time.Hour),
 		},
 		Version:   "test",
@@ -239,7 +241,10 @@ func TestAllRejectedIs422WithTheSameBody(t *testing.T) {
 		t.Errorf("answer %d %s %s", w.Code, w.Header(), w.Body)
 	}
 	page := f.do("GET", "/metrics", "").Body.String()
-	for _, want := range []string{`rollcall_ingest_rejected_total{code="too_late"} 2`, "rollcall_ingest_received_total 2", "rollcall_ingest_accepted_total 0"} {
+	for _, want := range []string{
+		`rollcall_ingest_rejected_total{code="too_late",project="demo"} 2`, `rollcall_ingest_received_total{project="demo"} 2`,
+		`rollcall_ingest_accepted_total{project="demo"} 0`, `rollcall_ingest_bots_total{project="demo"} 0`,
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("metrics lack %q", want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
+	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/journal"
@@ -37,6 +38,7 @@ type node struct {
 	projects  *project.Store
 	zones     *zones
 	projector *projection.Projector
+	ingest    *ingest.Ingest
 	server    *web.Server
 	probe     probe
 
@@ -75,7 +77,7 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 		Journal:     n.journal,
 		Redis:       n.redis.Commit,
 		Shards:      c.Shards,
-		Projections: []projection.Projection{counters.NewProjection(counters.Options{Zone: n.zones.of})},
+		Projections: n.projections(),
 		DedupDir:    filepath.Join(c.Data, "dedup"),
 		DedupWindow: time.Duration(c.Dedup.Window),
 		Check:       n.redis.CheckServer,
@@ -115,9 +117,11 @@ func (n *node) api(definitions jetstream.KeyValue) (api.Options, error) {
 		return api.Options{}, err
 	}
 	limits := ingest.Limits{MaxBody: int64(c.Limits.MaxBody), MaxEvents: c.Limits.MaxEvents, MaxEvent: int(c.Limits.MaxEvent)}
+	n.ingest = ingest.New(ingest.Options{Journal: n.journal, Clock: now, Limits: limits})
 	return api.Options{
-		Ingest:    ingest.New(ingest.Options{Journal: n.journal, Clock: now, Limits: limits}),
+		Ingest:    n.ingest,
 		Counts:    counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
+		Drops:     drops.NewQuery(drops.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
 		Directory: n.dir,
 		Projects:  n.projects,
 		Proxies:   proxies,
@@ -131,6 +135,14 @@ func (n *node) api(definitions jetstream.KeyValue) (api.Options, error) {
 		MaxBody:   int64(c.Limits.MaxBody),
 		Clock:     now,
 	}, nil
+}
+
+// projections are all that there are, in the order in which they are folded.
+func (n *node) projections() []projection.Projection {
+	return []projection.Projection{
+		counters.NewProjection(counters.Options{Zone: n.zones.of}),
+		drops.NewProjection(drops.Options{Zone: n.zones.of}),
+	}
 }
 
 // knownAgents is how many user agents' verdicts are remembered.
@@ -218,6 +230,9 @@ func (n *node) stop(s config.Shutdown) error {
 	defer cancel()
 	err := n.server.Stop(ctx)
 
+	rest, cancel := step(4)
+	defer cancel()
+	n.ingest.Close(rest)
 	n.endLife()
 	if n.projectorDone != nil {
 		ctx, cancel := step(4)

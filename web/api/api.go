@@ -36,6 +36,7 @@ type Handler func(*gin.Context) error
 type Options struct {
 	Ingest    Accepter
 	Counts    Counter
+	Drops     Accountant
 	Directory *project.Directory
 	Projects  *project.Store
 	Proxies   visitor.Proxies
@@ -78,23 +79,13 @@ func (o *onceASecond) now() bool {
 
 // metrics of ingest. Codes are rollcall's own fixed words, never what a client sent.
 type metrics struct {
-	received, accepted, duplicates prometheus.Counter
-	rejected                       *prometheus.CounterVec
-	limited, storeDown             map[string]prometheus.Counter
-	forwarded                      map[visitor.Mark]prometheus.Counter
+	accounts
+	limited, storeDown map[string]prometheus.Counter
+	forwarded          map[visitor.Mark]prometheus.Counter
 }
 
 func (m *metrics) init(r prometheus.Registerer) {
-	count := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	m.received = count("rollcall_ingest_received_total", "Events in readable requests.")
-	m.accepted = count("rollcall_ingest_accepted_total", "Events that are in the journal.")
-	m.duplicates = count("rollcall_ingest_duplicates_total", "Events that a waiting client was told are duplicates.")
-	m.rejected = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rollcall_ingest_rejected_total", Help: "Events refused, by code.",
-	}, []string{"code"})
-	r.MustRegister(m.received, m.accepted, m.duplicates, m.rejected)
+	m.accounts.init(r)
 	m.limited = each(r, "rollcall_limited_total", "Requests (of tier frequency: events) refused for a rate, by tier.", "tier", "key", "address", "sync", "frequency")
 	m.storeDown = each(r, "rollcall_limit_store_down_total", "Requests whose limit could not be looked up in Redis, by what became of them.", "outcome", "passed", "refused")
 	m.forwarded = map[visitor.Mark]prometheus.Counter{}
@@ -118,17 +109,6 @@ func each(r prometheus.Registerer, name, help, label string, values ...string) m
 		m[value] = v.WithLabelValues(value)
 	}
 	return m
-}
-
-func (m *metrics) add(r *ingest.Result) {
-	m.received.Add(float64(r.Received))
-	m.accepted.Add(float64(r.Accepted))
-	if r.Duplicates > 0 {
-		m.duplicates.Add(float64(r.Duplicates))
-	}
-	for i := range r.Rejected {
-		m.rejected.WithLabelValues(r.Rejected[i].Code).Inc()
-	}
 }
 
 // buffers for answers that are written at once.

@@ -83,7 +83,7 @@ func (a *API) accept(c *gin.Context, r ingest.Request, prepared *ingest.Request)
 		return nil, err
 	}
 	if !res.DryRun {
-		a.metrics.add(res)
+		a.metrics.add(prepared.Project, res)
 	}
 	if rules, ok := prepared.Frequency.(*frequency); ok && res.AllTooFrequent() {
 		c.Writer.Header()["Retry-After"] = []string{seconds(rules.retry)}
