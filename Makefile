@@ -15,7 +15,7 @@ build: ## bin/rollcall
 	go build -ldflags '-X main.version=$(VERSION)' -o bin/rollcall ./cmd/rollcall
 
 needtest:
-	@scripts/need.sh redis-server node npm
+	@scripts/need.sh redis-server node npm chromium
 
 needcc: needtest
 	@scripts/need.sh gcc

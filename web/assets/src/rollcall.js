@@ -72,10 +72,14 @@
     return out;
   };
 
+  const grow = (bytes) => {
+    for (size += bytes; size > HELD; ) size -= waiting.shift()[1];
+  };
+
   const hold = (json) => {
     const bytes = encoder.encode(json).length + 1;
     waiting.push([json, bytes]);
-    for (size += bytes; size > HELD; ) size -= waiting.shift()[1];
+    grow(bytes);
   };
 
   const later = (ms) => {
@@ -104,7 +108,7 @@
 
     const failed = (after) => {
       waiting = batch.concat(waiting);
-      size += bytes;
+      grow(bytes);
       failures++;
       later(Math.min(+after || 0, 3600) * 1000 + 1000 * 2 ** Math.min(failures, DOUBLINGS) * (0.5 + Math.random()));
     };
