@@ -126,10 +126,10 @@ type outcome struct {
 
 func (o *outcome) Success(analytics.Message) { o.good.Add(1) }
 func (o *outcome) Failure(_ analytics.Message, err error) {
-	o.bad.Add(1)
 	o.mu.Lock()
 	o.err = err
 	o.mu.Unlock()
+	o.bad.Add(1) // last: when all have been told, nobody writes err
 }
 
 // silent is a logger for a client whose errors are meant to happen.
