@@ -46,7 +46,7 @@ func withStore(t *testing.T, f *fixture) *fixture {
 
 // needs is what each route that is not open to everybody takes. A route that is not here must be in open: a new route is a decision.
 var needs = map[string]project.Scope{
-	"POST /v1/events": project.Write, "GET /v1/pixel.gif": project.Write, 
+	"POST /v1/events": project.Write, "GET /v1/pixel.gif": project.Write,
 	"POST /v1/track": project.Write, "POST /v1/page": project.Write, "POST /v1/screen": project.Write, "POST /v1/identify": project.Write,
 	"POST /v1/alias": project.Write, "POST /v1/group": project.Write, "POST /v1/batch": project.Write, "POST /v1/import": project.Write,
 	"POST /v1/t": project.Write, "POST /v1/p": project.Write, "POST /v1/s": project.Write, "POST /v1/i": project.Write,
@@ -54,7 +54,6 @@ var needs = map[string]project.Scope{
 
 	"GET /v1/counts": project.Read, "GET /v1/counts.csv": project.Read,
 	"GET /v1/drops": project.Read, "GET /v1/drops.csv": project.Read,
-
 	"GET /v1/projects": project.Admin, "POST /v1/projects": root,
 	"GET /v1/projects/:project": project.Admin, "PATCH /v1/projects/:project": project.Admin,
 	"GET /v1/projects/:project/keys": project.Admin, "POST /v1/projects/:project/keys": project.Admin,

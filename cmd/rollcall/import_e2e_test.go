@@ -131,14 +131,14 @@ func TestImportOfRatingsThroughKills(t *testing.T) {
 	s := start(t, dir)
 	killed := func() {
 		t.Helper()
-		before := s.metric("rollcall_ingest_accepted_total")
+		before := s.metric(`rollcall_ingest_accepted_total{project="demo"}`)
 		// Small batches, one at a time: it would run for minutes.
 		cmd := exec.Command(binary, append(ratingsArgs(path), "--data", dir, "--batch", "50", "--in-flight", "1")...)
 		cmd.Env = cleanEnv()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "some of the import is in", func() bool { return s.metric("rollcall_ingest_accepted_total") > before })
+		until(t, "some of the import is in", func() bool { return s.metric(`rollcall_ingest_accepted_total{project="demo"}`) > before })
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func (s *server) sameRatings(path string) {
 	}
 }
 
-// metric is the value of an unlabelled series.
+// metric is the value of a series, named with its labels if it has some.
 func (s *server) metric(name string) (v float64) {
 	s.t.Helper()
 	page := s.get("/metrics")

@@ -56,6 +56,7 @@ type posted struct {
 type answer struct {
 	Received   int   `json:"received"`
 	Accepted   int   `json:"accepted"`
+	Bots       int   `json:"bots"`
 	Duplicates int   `json:"duplicates"`
 	Applied    *bool `json:"applied"`
 	Rejected   []struct {
