@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
@@ -172,7 +173,11 @@ func decodeText(f *Faults, at string, from any, v reflect.Value) {
 		f.add(at, "want one value")
 		return
 	}
-	if err := set(v, fmt.Sprint(from)); err != nil {
+	written := fmt.Sprint(from)
+	if t, ok := from.(time.Time); ok { // YAML reads an instant, or a date, that is not quoted
+		written = t.Format(time.RFC3339)
+	}
+	if err := set(v, written); err != nil {
 		f.add(at, "%v", err)
 	}
 }
