@@ -100,8 +100,22 @@ func OpenStore(ctx context.Context, kv jetstream.KeyValue, dir *Directory, c clo
 	return s, nil
 }
 
-func (s *Store) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
-	return s.kv.WatchFiltered(ctx, []string{projectPrefix + ">", keyPrefix + ">", usedPrefix + ">"})
+// watch tells everything there is, and each change; what is not ours is left out by take.
+func (s *Store) watch(ctx context.Context) (jetstream.KeyWatcher, error) { return s.kv.WatchAll(ctx) }
+
+// behind tells whether there are changes that the watch has not told. After its server was away a watch needs up to half a minute to
+// notice, which is long for a key that was revoked.
+func (s *Store) behind(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	status, err := s.kv.Status(ctx)
+	if err != nil {
+		return false
+	}
+	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ok && bucket.StreamInfo().State.LastSeq > s.seen
 }
 
 // Fetch finds a stored project in the store itself: one that another node made may be there before this node's directory knows of it.
@@ -117,9 +131,11 @@ func (s *Store) Fetch(ctx context.Context, id string) (*Project, error) {
 // follow applies changes as they come, and writes down when keys were used. A watch that ends is begun anew.
 func (s *Store) follow(ctx context.Context, w jetstream.KeyWatcher) {
 	defer close(s.done)
-	tick := time.NewTicker(usedEvery)
-	defer tick.Stop()
+	used, look := time.NewTicker(usedEvery), time.NewTicker(lookEvery)
+	defer used.Stop()
+	defer look.Stop()
 	written := map[string]int64{}
+	late := false
 	for {
 		select {
 		case e, ok := <-w.Updates():
@@ -132,8 +148,15 @@ func (s *Store) follow(ctx context.Context, w jetstream.KeyWatcher) {
 				s.apply(e)
 				s.dir.rebuild()
 			}
-		case <-tick.C:
+		case <-used.C:
 			s.writeUsed(ctx, written)
+		case <-look.C:
+			was := late
+			if late = s.behind(ctx); late && was { // what was on its way a moment ago has come by now
+				if w = s.again(ctx, w); w == nil {
+					return
+				}
+			}
 		case <-ctx.Done():
 			_ = w.Stop()
 			return
@@ -157,6 +180,9 @@ func (s *Store) again(ctx context.Context, w jetstream.KeyWatcher) jetstream.Key
 	}
 	return nil
 }
+
+// lookEvery is how often the watch is held against the store.
+const lookEvery = time.Second
 
 // usedEvery is how exactly the last use of a key is known to other nodes and after a kill.
 const usedEvery = time.Minute
