@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/ingest"
@@ -37,6 +36,7 @@ type node struct {
 	dir       *project.Directory
 	projects  *project.Store
 	zones     *zones
+	salts     *visitor.Salts
 	projector *projection.Projector
 	ingest    *ingest.Ingest
 	server    *web.Server
@@ -54,20 +54,26 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 	n.life, n.endLife = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
+			n.endLife()
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.Shutdown.Grace))
 			defer cancel()
 			err = errors.Join(err, n.closeStores(end))
 		}
 	}()
 	redisx.LogClient(log)
+	var secure *tls.Config
+	if c.TLS.Cert != "" {
+		if secure, err = web.TLSConfig(c.TLS.Cert, c.TLS.Key, log.With("part", "web")); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.openKeys(); err != nil {
 		return nil, err
 	}
 	if err := n.openStores(ctx); err != nil {
 		return nil, err
 	}
-	definitions, err := n.openProjects(ctx)
-	if err != nil {
+	if err := n.openProjects(ctx); err != nil {
 		return nil, err
 	}
 	if err := n.checkInstall(ctx); errors.Is(err, errMismatch) {
@@ -95,22 +101,18 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 		ForIngest: func(part string) bool { return part == partJournal },
 		Registry:  registry,
 		Version:   buildVersion(),
+		TLS:       secure,
 		Log:       log.With("part", "web"),
 	}
-	if o.API, err = n.api(definitions); err != nil {
+	if o.API, err = n.api(); err != nil {
 		return nil, err
-	}
-	if c.TLS.Cert != "" {
-		if o.TLS, err = web.TLSConfig(c.TLS.Cert, c.TLS.Key, o.Log); err != nil {
-			return nil, err
-		}
 	}
 	n.server = web.New(o)
 	return n, nil
 }
 
 // api is what the handlers need.
-func (n *node) api(definitions jetstream.KeyValue) (api.Options, error) {
+func (n *node) api() (api.Options, error) {
 	c, now := n.c, clock.System{}
 	proxies, err := visitor.ParseProxies(c.HTTP.TrustedProxies)
 	if err != nil {
@@ -126,7 +128,7 @@ func (n *node) api(definitions jetstream.KeyValue) (api.Options, error) {
 		Projects:  n.projects,
 		Proxies:   proxies,
 		Bots:      visitor.NewBots(knownAgents),
-		Salts:     visitor.NewSalts(saltStore{definitions}, now),
+		Salts:     n.salts,
 		Windows:   limit.NewWindows(limit.WindowOptions{Redis: n.redis.Commit, Shards: c.Shards, Clock: now}),
 		Rates:     api.Rates{Key: c.Limits.KeyRate, Address: c.Limits.AddressRate, Sync: c.Limits.SyncRate},
 		Origins:   c.HTTP.Origins,
@@ -149,24 +151,26 @@ func (n *node) projections() []projection.Projection {
 const knownAgents = 10_000
 
 // openProjects fills the directory from the configuration and from what is stored beside the journal.
-func (n *node) openProjects(ctx context.Context) (jetstream.KeyValue, error) {
+func (n *node) openProjects(ctx context.Context) error {
 	open, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	projects, keys, err := n.configured(n.c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	kv, err := n.journal.Definitions(open)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n.dir = project.NewDirectory(clock.System{})
 	n.dir.Configure(projects, keys)
 	if n.projects, err = project.OpenStore(open, kv, n.dir, clock.System{}, n.log.With("part", "projects")); err != nil {
-		return nil, err
+		return err
 	}
 	n.zones = &zones{dir: n.dir, store: n.projects, log: n.log, life: n.life}
-	return kv, nil
+	n.salts = visitor.NewSalts(saltStore{kv}, clock.System{})
+	go n.sweepSalts()
+	return nil
 }
 
 // openStores opens the journal and Redis.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -42,4 +43,20 @@ func (s saltStore) Keys(ctx context.Context) ([]string, error) {
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+// sweepSalts deletes the salts of days that are over also where nobody comes any more.
+func (n *node) sweepSalts() {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		if err := n.salts.Sweep(n.life); err != nil && n.life.Err() == nil {
+			n.log.Warn("old salts of anonymous visitors could not be deleted; trying again in an hour", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-n.life.Done():
+			return
+		}
+	}
 }
