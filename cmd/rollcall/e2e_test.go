@@ -162,7 +162,10 @@ func TestRebuildTakesANewZoneAndShards(t *testing.T) {
 	if _, errs, code := cli(t, dir, "rebuild", "orders"); code != 1 || !strings.Contains(errs, "counters") {
 		t.Errorf("rebuild of a projection that is not there: exit %d, %s", code, errs)
 	}
-	out, errs, code := cli(t, dir, append([]string{"rebuild", "counters"}, other...)...)
+	if _, errs, code := cli(t, dir, append([]string{"rebuild", "counters"}, other...)...); code != 1 || !strings.Contains(errs, "rebuild all") {
+		t.Errorf("rebuild of a part for other shards: exit %d, %s", code, errs)
+	}
+	out, errs, code := cli(t, dir, append([]string{"rebuild", "all"}, other...)...)
 	if code != 0 {
 		t.Fatalf("rebuild: exit %d\n%s%s", code, out, errs)
 	}

@@ -120,7 +120,7 @@ func compareInstall(want, have map[string]string) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w:\n  %s\nSet it back; or count again by this configuration, while the journal still has its first record: rollcall rebuild counters;\n"+
+	return fmt.Errorf("%w:\n  %s\nSet it back; or count again by this configuration, while the journal still has its first record: rollcall rebuild all;\n"+
 		"or start with a new data folder (and an empty Redis) and import again", errMismatch, strings.Join(faults, "\n  "))
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/ident"
 	"github.com/rollcall/rollcall/internal/limit"
 	"github.com/rollcall/rollcall/internal/projection"
@@ -30,7 +31,7 @@ func documentedKeys() []ident.KeyDoc {
 			Pattern: installKey, Type: "HASH: shards, journal, zone:<project>", TTL: "none", Writer: "serve, at the first start",
 			Example: installKey,
 		},
-	}, counters.Keys, limit.Keys)
+	}, counters.Keys, drops.Keys, limit.Keys)
 }
 
 // TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.
