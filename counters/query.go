@@ -3,6 +3,7 @@ package counters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	MaxRows = 2000
 	MaxDays = 1100 // days in a range, and so the sketches in a union
 )
+
+var errLong = apperr.New(apperr.Invalid, "range_too_long", "A question covers at most %d days, whatever the interval: ask for a shorter range, several times.", MaxDays).
+	On("to").Over(fmt.Sprintf("%d days", MaxDays), "")
 
 // QueryOptions of a Query. Redis, Shards and Clock must be set.
 type QueryOptions struct {
@@ -167,7 +171,7 @@ func (p *plan) layOut(interval period.Kind) error {
 	}
 	days, err := period.Range(period.Day, p.from, p.to, p.loc, MaxDays)
 	if err != nil {
-		return err
+		return errLong
 	}
 	for _, b := range days {
 		d := dayPlan{Bucket: clip(b, p.from, p.to)}

@@ -58,6 +58,7 @@ var (
 	errUnreadable = apperr.New(apperr.Malformed, CodeUnreadable, "The body could not be read to its end. Nothing was stored.")
 	errNotGzip    = apperr.New(apperr.Malformed, CodeBadEncoding, "The body is not whole and valid gzip, as Content-Encoding says. Nothing was stored.").On("Content-Encoding")
 	errNotZstd    = apperr.New(apperr.Malformed, CodeBadEncoding, "The body is not whole and valid zstd, as Content-Encoding says. Nothing was stored.").On("Content-Encoding")
+	errWindow     = apperr.New(apperr.TooLarge, CodeBodyTooLarge, "The body was compressed with a zstd window of more than 8 MiB; compress it at a lower level, or without --long. Nothing was stored.").On("Content-Encoding").Over("8 MiB", "")
 	errUnlabelled = apperr.New(apperr.Malformed, CodeBody, "The body looks compressed: send it with Content-Encoding: gzip or zstd. Nothing was stored.").On("Content-Encoding")
 )
 
@@ -230,7 +231,9 @@ func (bs *bodies) unzstd(dst, src []byte) (_ []byte, err error) {
 	}
 	switch {
 	case err == nil, errors.Is(err, errFull):
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded):
+	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+		err = errWindow
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		err = bs.tooLarge()
 	default:
 		err = errNotZstd.With(err)

@@ -205,7 +205,9 @@ func (j *judge) label(bit uint8, field, bad string, limit int) (v string, ok boo
 		if !integer {
 			j.blame(bad, field)
 		}
-		v = alias(lit)
+		if v = alias(lit); v == "-0" { // one number, one user
+			v = "0"
+		}
 	case c == 'n':
 		return "", j.word("null")
 	default:

@@ -231,6 +231,29 @@ func TestHT01_ContentTypeDoesNotMatter(t *testing.T) {
 	}
 }
 
+// A window beyond what RFC 8878 asks for is refused by its name, not as a body that is too long.
+func TestALargeZstdWindowIsNamed(t *testing.T) {
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b, zstd.WithWindowSize(16<<20), zstd.WithSingleSegment(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(page)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil { // the size is not known yet, so the header names the window
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	_, err = r.post(t, b.Bytes(), "zstd")
+	if e := apperr.As(err); e.Kind != apperr.TooLarge || !strings.Contains(e.Detail, "window") {
+		t.Errorf("%v; want TooLarge that names the window", err)
+	}
+}
+
 func TestHT08_Bombs(t *testing.T) {
 	r := newRig(t)
 	zeros := strings.Repeat("0", 64<<20)

@@ -487,8 +487,8 @@ func TestID07_EmptyUserIsNoUser(t *testing.T) {
 }
 
 func TestID08_IntegersKeepTheirDigits(t *testing.T) {
-	events, v, err := judged(t, `[{"event":"e","user":9007199254740992},{"event":"e","user":9007199254740993},{"event":"e","user":12345678},{"event":"e","user":"12345678"}]`, Rules{})
-	if got, want := summary(events, v), "e/9007199254740992, e/9007199254740993, e/12345678, e/12345678"; err != nil || got != want {
+	events, v, err := judged(t, `[{"event":"e","user":9007199254740992},{"event":"e","user":9007199254740993},{"event":"e","user":12345678},{"event":"e","user":"12345678"},{"event":"e","user":-0},{"event":"e","user":"-0"}]`, Rules{})
+	if got, want := summary(events, v), "e/9007199254740992, e/9007199254740993, e/12345678, e/12345678, e/0, e/-0"; err != nil || got != want {
 		t.Errorf("got %s %v, want %s", got, err, want)
 	}
 }

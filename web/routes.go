@@ -71,7 +71,7 @@ func (s *Server) get(path string, h api.Handler) {
 // beacon is a route that pages of other origins send to.
 func (s *Server) beacon(method, path string, a *api.API, h api.Handler) {
 	s.on(method, path, a.CORS(h))
-	s.engine.OPTIONS(path, s.handle("OPTIONS "+path, a.Preflight))
+	s.engine.OPTIONS(path, s.handleAs(s.preflights, a.Preflight))
 }
 
 // index is GET /: what is here.

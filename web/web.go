@@ -34,15 +34,16 @@ type Options struct {
 
 // Server is the HTTP server. Serve it once.
 type Server struct {
-	o        Options
-	engine   *gin.Engine
-	http     *http.Server
-	metrics  *metrics
-	urls     []string
-	access   bool // every request is logged
-	stopping atomic.Bool
-	inFlight atomic.Int64 // handlers running
-	warned   atomic.Int64 // unix second of the last warning
+	o          Options
+	engine     *gin.Engine
+	http       *http.Server
+	metrics    *metrics
+	urls       []string
+	preflights *routeMetrics // of all routes together
+	access     bool          // every request is logged
+	stopping   atomic.Bool
+	inFlight   atomic.Int64 // handlers running
+	warned     atomic.Int64 // unix second of the last warning
 }
 
 // How long a client may take. Everything a client holds is bounded by one of them.
@@ -66,6 +67,7 @@ func New(o Options) *Server {
 	if err := e.SetTrustedProxies(nil); err != nil {
 		panic(err)
 	}
+	s.preflights = s.metrics.route("OPTIONS")
 	o.API.Registry, o.API.Log = o.Registry, o.Log
 	s.routes(api.New(o.API))
 	unmatched := s.metrics.route("unmatched")

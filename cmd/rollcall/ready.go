@@ -24,6 +24,7 @@ const (
 const (
 	probeKeep  = 500 * time.Millisecond // anybody may ask; the parts are asked at most this often
 	probeLimit = time.Second
+	maxLag     = 5 * time.Minute // of numbers behind the journal, before readiness goes red; taking events does not look at it
 )
 
 // probe keeps the last answer.
@@ -88,6 +89,11 @@ func (n *node) readyProjector(last uint64) api.Part {
 	// The offset is that of the shard furthest behind, and quiet shards are moved up every few seconds only.
 	if s.State != projection.Standby && last > s.Offset && time.Since(s.AsOf) > 10*time.Second {
 		p.Detail += fmt.Sprintf(", %d records behind", last-s.Offset)
+		// Numbers that old should not be shown as live: whoever asks is better served by another node, or by knowing.
+		if !s.AsOf.IsZero() && time.Since(s.AsOf) > maxLag {
+			p.OK = false
+			p.Detail += fmt.Sprintf(", more than %s", maxLag)
+		}
 	}
 	if !s.AsOf.IsZero() {
 		p.Detail += ", as of " + s.AsOf.Format(time.RFC3339)

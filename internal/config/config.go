@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/limit"
 	"github.com/rollcall/rollcall/internal/project"
+	"github.com/rollcall/rollcall/internal/redisx"
 	"github.com/rollcall/rollcall/internal/visitor"
 )
 
@@ -164,6 +165,11 @@ func (c *Config) Validate() Faults {
 	within(&f, "shutdown.grace", c.Shutdown.Grace, time.Second, 10*time.Minute)
 	if c.Shutdown.Delay > c.Shutdown.Grace/2 {
 		f.add("shutdown.delay", "%s is more than half of shutdown.grace (%s)", c.Shutdown.Delay, c.Shutdown.Grace)
+	}
+	if c.Redis.URL != "" {
+		if err := redisx.CheckURL(string(c.Redis.URL)); err != nil {
+			f.add("redis.url", "%s", strings.TrimPrefix(err.Error(), "redis.url "))
+		}
 	}
 	c.http(&f)
 	c.rates(&f)

@@ -34,6 +34,12 @@ func badURL(format string, args ...any) error {
 	return unfitError{"redis.url " + fmt.Sprintf(format, args...)}
 }
 
+// CheckURL tells what is wrong with the form of a URL; it connects to nothing.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
 // parseURL reads the forms of Options.URL. net/url does not take lists of hosts, and quotes passwords in its errors.
 func parseURL(raw string) (target, error) {
 	var t target

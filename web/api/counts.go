@@ -61,7 +61,10 @@ func (a *API) Counts(c *gin.Context, who Caller) (err error) {
 // wantsCSV tells whether a client names CSV before JSON.
 func wantsCSV(accept string) bool {
 	for part := range strings.SplitSeq(accept, ",") {
-		kind, _, _ := strings.Cut(part, ";")
+		kind, params, _ := strings.Cut(part, ";")
+		if q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=0"); ok && strings.Trim(q, ".0") == "" {
+			continue // not wanted at all
+		}
 		switch strings.ToLower(strings.TrimSpace(kind)) {
 		case "text/csv":
 			return true
