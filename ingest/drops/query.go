@@ -3,6 +3,7 @@ package drops
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,17 +133,19 @@ func (p *plan) bounds(r *Request, now time.Time) (err error) {
 	return p.onHour("to", p.to)
 }
 
-// span reads a period of hours or minutes.
+// span reads a period of hours or minutes: 1h, 90m.
 func span(s string) (time.Duration, bool) {
-	for suffix, unit := range map[string]struct {
-		d   time.Duration
-		max int
-	}{"h": {time.Hour, 1080}, "m": {time.Minute, MaxRows}} {
-		if n, err := strconv.Atoi(s[:max(len(s)-1, 0)]); err == nil && s[len(s)-1:] == suffix && n >= 1 && n <= unit.max {
-			return time.Duration(n) * unit.d, true
-		}
+	unit, limit := time.Hour, 1080
+	digits, ok := strings.CutSuffix(s, "h")
+	if !ok {
+		unit, limit = time.Minute, MaxRows
+		digits, ok = strings.CutSuffix(s, "m")
 	}
-	return 0, false
+	n, err := strconv.Atoi(digits)
+	if !ok || err != nil || digits[0] == '+' || n < 1 || n > limit {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
 }
 
 func (p *plan) chooseInterval(asked string) error {
