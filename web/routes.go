@@ -10,6 +10,7 @@ import (
 	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/web/api"
 	"github.com/rollcall/rollcall/web/assets"
+	"github.com/rollcall/rollcall/web/openapi"
 )
 
 // routes is every URL there is, and who may use it: Keyed takes a key with the scope, which opens the project that the handler gets;
@@ -49,6 +50,8 @@ func (s *Server) routes(a *api.API) {
 	s.post("/v1/keys/:key/rotate", a.Managed(a.RotateKey))
 
 	s.get("/rollcall.js", wrapStd(assets.Script()))
+	s.get("/openapi.yaml", wrapStd(openapi.Document()))
+	s.get("/docs", wrapStd(openapi.Page()))
 
 	s.get("/healthz", api.Healthz)
 	s.get("/readyz", api.Readyz(s.o.Ready, s.o.ForIngest, s.stopping.Load))
