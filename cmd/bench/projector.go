@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/event"
 	"github.com/rollcall/rollcall/internal/journal"
@@ -196,7 +197,10 @@ func runProjector(ctx context.Context, n int, ids bool) (pipeRun, error) {
 	}
 	p, err := projection.New(projection.Options{Journal: j, Redis: r.Commit, Shards: 16, DedupDir: filepath.Join(dir, "dedup"),
 		DedupWindow: 7 * 24 * time.Hour, Exclusive: true, Log: silent(), Clock: clock.System{},
-		Projections: []projection.Projection{counters.NewProjection(counters.Options{Zone: func(string) *time.Location { return time.UTC }})}})
+		Projections: []projection.Projection{
+			counters.NewProjection(counters.Options{Zone: func(string) *time.Location { return time.UTC }}),
+			drops.NewProjection(drops.Options{Zone: func(string) *time.Location { return time.UTC }}),
+		}})
 	if err != nil {
 		return pipeRun{}, err
 	}
