@@ -100,7 +100,7 @@ type code struct {
 type shape struct {
 	Name, ID string
 	Text     []block
-	Type     []span // of one that has no members
+	Type     []span // of one that has no members, or more than its own
 	Members  []row
 	Choices  []code
 }
@@ -122,7 +122,7 @@ func render(source []byte) ([]byte, error) {
 		}
 	}
 	for _, t := range d.Tags {
-		p.Groups = append(p.Groups, &group{Name: t.Name, ID: slug(t.Name), Text: blocks(t.Description)})
+		p.Groups = append(p.Groups, &group{Name: t.Name, ID: "api-" + slug(t.Name), Text: blocks(t.Description)})
 	}
 	byID := map[string]*call{}
 	for _, item := range d.Paths {
@@ -206,11 +206,16 @@ func (l linker) call(method, path string, parameters []parameter, o *operation) 
 		c.Body = &body{Text: l.line(o.Body.Description), Required: o.Body.Required, Forms: l.forms(o.Body.Content)}
 	}
 	for _, r := range o.Responses {
-		a := answer{Status: r.Name, Text: l.line(r.Value.Description), Forms: l.forms(r.Value.Content)}
+		a := answer{Status: r.Name, Text: l.line(r.Value.Description)}
+		c.Answers = append(c.Answers, a)
+		if len(r.Value.Content) == 1 && r.Value.Content[0].Name == "application/problem+json" {
+			continue // the page tells once what errors look like
+		}
 		for _, h := range r.Value.Headers {
 			a.Headers = append(a.Headers, h.Name)
 		}
-		c.Answers = append(c.Answers, a)
+		a.Forms = l.forms(r.Value.Content)
+		c.Answers[len(c.Answers)-1] = a
 	}
 	for _, s := range o.Samples {
 		c.Samples = append(c.Samples, sample{s.Label, strings.TrimSpace(s.Source), s.Status})
@@ -237,8 +242,10 @@ func (l linker) forms(content ordered[media]) (forms []form) {
 
 func (l linker) shape(name string, s *schema) shape {
 	v := shape{Name: name, ID: "schema-" + name, Text: blocks(s.Description), Members: l.members(s)}
-	if len(v.Members) == 0 {
+	if s.Ref != "" || len(v.Members) == 0 {
 		v.Type = l.typeOf(s)
+	}
+	if len(v.Members) == 0 {
 		for _, one := range s.OneOf {
 			v.Choices = append(v.Choices, code{Name: one.Const.Value, Text: l.line(one.Description)})
 		}
