@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -25,8 +24,8 @@ type projectView struct {
 
 func viewProject(p *project.Project) projectView {
 	v := projectView{p.Spec, p.Source, p.Created}
-	v.Origins = slices.Concat([]string{}, v.Origins) // [] rather than null
-	v.Frequency = slices.Concat([]project.Frequency{}, v.Frequency)
+	v.Origins = append([]string{}, v.Origins...) // [] rather than null, which slices.Concat would make of nothing
+	v.Frequency = append([]project.Frequency{}, v.Frequency...)
 	return v
 }
 
