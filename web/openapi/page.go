@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -45,8 +46,10 @@ type call struct {
 	Text             []block
 	Key              string
 	Parameters       []row
+	SameParameters   *call // an earlier one of the group with just these
 	Body             *body
 	Answers          []answer
+	SameAnswers      *call // likewise
 	Samples          []sample
 }
 
@@ -147,6 +150,7 @@ func render(source []byte) ([]byte, error) {
 			if g < 0 {
 				return nil, fmt.Errorf("%s has no tag that is declared", m.ID)
 			}
+			c.compare(p.Groups[g].Calls)
 			p.Groups[g].Calls = append(p.Groups[g].Calls, c)
 		}
 	}
@@ -221,6 +225,18 @@ func (l linker) call(method, path string, parameters []parameter, o *operation) 
 		c.Samples = append(c.Samples, sample{s.Label, strings.TrimSpace(s.Source), s.Status})
 	}
 	return c
+}
+
+// compare notes what an earlier call of the group says already.
+func (c *call) compare(earlier []*call) {
+	for _, e := range earlier {
+		if c.SameParameters == nil && len(c.Parameters) > 2 && reflect.DeepEqual(c.Parameters, e.Parameters) {
+			c.SameParameters = e
+		}
+		if c.SameAnswers == nil && reflect.DeepEqual(c.Answers, e.Answers) {
+			c.SameAnswers = e
+		}
+	}
 }
 
 func (l linker) forms(content ordered[media]) (forms []form) {
