@@ -188,16 +188,19 @@ func (s *server) key(name string) string {
 	return strings.TrimSpace(string(key))
 }
 
-// post sends a body with the write key and wants an answer of the form {"received":…}.
-func (s *server) post(query, body string, header ...string) (int, answer) {
+// request is one request with headers; its body is read.
+func (s *server) request(method, path, body string, header ...string) (*http.Response, string) {
 	s.t.Helper()
-	r, err := http.NewRequest("POST", s.url+"/v1/events"+query, strings.NewReader(body))
+	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+or(s.writeKey, func() string { return s.key(writeName) }))
 	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		if header[i+1] == "" {
+			r.Header[header[i]] = nil // for User-Agent: none at all
+		} else {
+			r.Header.Add(header[i], header[i+1])
+		}
 	}
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -208,8 +211,16 @@ func (s *server) post(query, body string, header ...string) (int, answer) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return res, string(text)
+}
+
+// post sends a body with the write key and wants an answer of the form {"received":…}.
+func (s *server) post(query, body string, header ...string) (int, answer) {
+	s.t.Helper()
+	key := or(s.writeKey, func() string { return s.key(writeName) })
+	res, text := s.request("POST", "/v1/events"+query, body, append([]string{"Authorization", "Bearer " + key}, header...)...)
 	var a answer
-	if err := json.Unmarshal(text, &a); err != nil {
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		s.t.Fatalf("answer %d %s: %v", res.StatusCode, text, err)
 	}
 	return res.StatusCode, a

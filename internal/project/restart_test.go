@@ -37,7 +37,7 @@ func TestAStoreThatWasAwayIsFollowedAgain(t *testing.T) {
 	dir := t.TempDir()
 	nats := startNATS(t, dir, 0)
 	url, port := nats.ClientURL(), nats.Addr().(*net.TCPAddr).Port
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	connect := func() node {
 		j, err := journal.Open(t.Context(), journal.Options{Dir: t.TempDir(), URL: url, Log: quiet, Clock: clock.System{}})
 		if err != nil {

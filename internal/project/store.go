@@ -80,6 +80,7 @@ func OpenStore(ctx context.Context, kv jetstream.KeyValue, dir *Directory, c clo
 		_ = w.Stop()
 		return nil, fmt.Errorf("reading projects and keys: %w", err)
 	}
+	var last uint64
 	for initial := true; initial; {
 		select {
 		case e, ok := <-w.Updates():
@@ -90,12 +91,14 @@ func OpenStore(ctx context.Context, kv jetstream.KeyValue, dir *Directory, c clo
 				initial = false
 			default:
 				s.apply(e)
+				last = e.Revision()
 			}
 		case <-ctx.Done():
 			return fail(ctx.Err())
 		}
 	}
 	dir.rebuild()
+	s.saw(last)
 	go s.follow(life, w)
 	return s, nil
 }
@@ -147,6 +150,7 @@ func (s *Store) follow(ctx context.Context, w jetstream.KeyWatcher) {
 			case e != nil:
 				s.apply(e)
 				s.dir.rebuild()
+				s.saw(e.Revision())
 			}
 		case <-used.C:
 			s.writeUsed(ctx, written)
@@ -215,10 +219,14 @@ func (s *Store) apply(e jetstream.KeyValueEntry) {
 	if err := s.dir.take(e.Key(), e.Value(), e.Operation() != jetstream.KeyValuePut); err != nil {
 		s.log.Error("a stored definition can't be read", "key", e.Key(), "revision", e.Revision(), "err", err)
 	}
+}
+
+// saw notes that lookups know of a revision.
+func (s *Store) saw(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.Revision() > s.seen {
-		s.seen = e.Revision()
+	if revision > s.seen {
+		s.seen = revision
 		close(s.moved)
 		s.moved = make(chan struct{})
 	}

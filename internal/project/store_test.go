@@ -16,24 +16,6 @@ import (
 	"github.com/rollcall/rollcall/internal/journal"
 )
 
-// hand is a clock that is set by hand.
-type hand struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (h *hand) Now() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.t
-}
-
-func (h *hand) add(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.t = h.t.Add(d)
-}
-
 var quiet = slog.New(slog.DiscardHandler)
 
 func openKV(t *testing.T, dir string) (*journal.Journal, jetstream.KeyValue) {
@@ -108,7 +90,7 @@ func (n node) mustKey(t *testing.T, project string, scope Scope, expires time.Ti
 
 func TestAKeyWorksAtOnceHereAndSoonElsewhereAndAfterARestart(t *testing.T) {
 	dir := t.TempDir()
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	j, kv := openKV(t, dir)
 	here, there := openNode(t, kv, c), openNode(t, kv, c)
 	here.mustProject(t, Spec{ID: "shop", Zone: "Asia/Shanghai"})
@@ -155,12 +137,12 @@ func TestAKeyWorksAtOnceHereAndSoonElsewhereAndAfterARestart(t *testing.T) {
 }
 
 func TestExpiryAndRotation(t *testing.T) {
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	_, kv := openKV(t, t.TempDir())
 	n := openNode(t, kv, c)
 	n.mustProject(t, Spec{ID: "shop"})
 	k, secret := n.mustKey(t, "shop", Read, c.Now().Add(time.Hour))
-	c.add(59 * time.Minute)
+	c.Add(59 * time.Minute)
 	if _, err := n.dir.Find(secret); err != nil {
 		t.Errorf("a minute before the end: %v", err)
 	}
@@ -174,7 +156,7 @@ func TestExpiryAndRotation(t *testing.T) {
 	if made.Scope != Read || made.Name != k.Name || !made.Expires.Equal(c.Now().Add(time.Hour)) {
 		t.Errorf("the new one: %+v", made)
 	}
-	c.add(time.Minute)
+	c.Add(time.Minute)
 	if _, err := n.dir.Find(secret); code(err) != "key_expired" {
 		t.Errorf("at the end: %v", err)
 	}
@@ -194,7 +176,7 @@ func TestExpiryAndRotation(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	_, kv := openKV(t, t.TempDir())
 	n := openNode(t, kv, c)
 	spec := Spec{ID: "fixed"}
@@ -268,7 +250,7 @@ func TestRefusals(t *testing.T) {
 // Changes of several nodes at once all get in.
 func TestConcurrentChangesAreNotLost(t *testing.T) {
 	_, kv := openKV(t, t.TempDir())
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	a, b := openNode(t, kv, c), openNode(t, kv, c)
 	a.mustProject(t, Spec{ID: "shop"})
 	until(t, "known to b", func() bool { return b.dir.Lookup("shop") != nil })
@@ -304,14 +286,14 @@ func TestConcurrentChangesAreNotLost(t *testing.T) {
 // When a key was used is known to others after a stop.
 func TestLastUseIsKept(t *testing.T) {
 	_, kv := openKV(t, t.TempDir())
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	a := openNode(t, kv, c)
 	a.mustProject(t, Spec{ID: "shop"})
 	k, secret := a.mustKey(t, "shop", Write, time.Time{})
 	if !k.LastUsed().IsZero() {
 		t.Errorf("a new key was used at %v", k.LastUsed())
 	}
-	c.add(time.Hour)
+	c.Add(time.Hour)
 	if _, err := a.dir.Find(secret); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +307,7 @@ func TestLastUseIsKept(t *testing.T) {
 // An entry that can't be read must not take the others with it, nor what was known before.
 func TestADamagedEntryIsLeftAlone(t *testing.T) {
 	_, kv := openKV(t, t.TempDir())
-	c := &hand{t: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
+	c := clock.NewManual(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	n := openNode(t, kv, c)
 	n.mustProject(t, Spec{ID: "shop"})
 	_, secret := n.mustKey(t, "shop", Write, time.Time{})
