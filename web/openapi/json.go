@@ -8,7 +8,7 @@ import (
 )
 
 // width is how long a line of an example may be before its parts get lines of their own.
-const width = 72
+const width = 56
 
 // text writes a value of the document as people like to read it: a string as it is, anything else as JSON in the order of the document.
 func text(n *yaml.Node) string {

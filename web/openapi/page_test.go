@@ -98,7 +98,7 @@ func TestCaching(t *testing.T) {
 func TestText(t *testing.T) {
 	b := blocks("One `a`\nline, [there](#x) and [not]( there.\n\n## A place\n- one\n- two\n\n| a | b |\n|---|---|\n| `c|d` | |\n```\n<x>\n\ny\n```\nend")
 	if len(b) != 6 || len(b[0].Text) != 5 || !b[0].Text[1].Code || b[0].Text[3].Link != "#x" || b[1].ID != "a-place" || len(b[2].List) != 2 ||
-		len(b[3].Table) != 2 || b[4].Code != "<x>\n\ny" || b[5].Text[0].Text != "end" {
+		len(b[3].Table) != 2 || len(b[3].Table[1]) != 2 || b[4].Code != "<x>\n\ny" || b[5].Text[0].Text != "end" {
 		t.Errorf("%+v", b)
 	}
 }

@@ -65,7 +65,7 @@ func blocks(text string) (list []block) {
 					continue
 				}
 				var cells [][]span
-				for cell := range strings.SplitSeq(strings.Trim(row, "| "), " |") {
+				for cell := range strings.SplitSeq(strings.TrimSuffix(strings.TrimSpace(row[1:]), "|"), " |") {
 					cells = append(cells, spans(strings.TrimSpace(cell)))
 				}
 				table = append(table, cells)
