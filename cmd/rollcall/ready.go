@@ -123,6 +123,8 @@ func (n *node) collectors() []prometheus.Collector {
 			obs.Stat{Name: "rollcall_projector_events_total", Help: "Events committed by this process.", Counter: true},
 			obs.Stat{Name: "rollcall_projector_duplicates_total", Help: "Duplicates dropped by this process.", Counter: true},
 			obs.Stat{Name: "rollcall_projector_epochs_total", Help: "Times the projector began from the offsets in Redis; it grows with each fault.", Counter: true}),
+		obs.Group(func() []float64 { return []float64{float64(n.ingest.Unaccounted())} },
+			obs.Stat{Name: "rollcall_ingest_unaccounted_total", Help: "Rejected events that rollcall drops does not know of, since the journal did not take their counts.", Counter: true}),
 		obs.State("rollcall_projector_state", "1 for the state the projector is in.", states, func() string { return string(n.projector.Status().State) }),
 	}
 }
