@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
 
@@ -122,6 +123,13 @@ func (s *site) tab() *tab {
 	s.t.Cleanup(closed)
 	b := &tab{s.t, ctx}
 	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as this context
+		s.t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, func(ev any) {
+		if e, ok := ev.(*runtime.EventExceptionThrown); ok {
+			s.t.Errorf("the page throws: %v", e.ExceptionDetails.Exception)
+		}
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 	return b
@@ -241,6 +249,7 @@ type batch struct {
 type front struct {
 	*httptest.Server
 	t       *testing.T
+	pass    http.Handler // to rollcall
 	mu      sync.Mutex
 	batches []batch
 	answers []http.HandlerFunc // to the next batches, which rollcall then does not see
@@ -251,8 +260,7 @@ func newFront(t *testing.T, rollcall string) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{t: t}
-	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	f := &front{t: t, pass: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			if answer := f.keep(r); answer != nil {
@@ -262,7 +270,7 @@ func newFront(t *testing.T, rollcall string) *front {
 				return
 			}
 		}
-		pass.ServeHTTP(w, r)
+		f.pass.ServeHTTP(w, r)
 	}))
 	t.Cleanup(f.Close)
 	return f
@@ -307,7 +315,7 @@ func (f *front) events(name string) (all []sent) {
 	return all
 }
 
-// answer is what the next batches get instead of rollcall's answer. Status 0 is a connection that ends without one.
+// answer is what the next batches get instead of rollcall's answer. Status 0 is an answer that gets lost: rollcall has the batch.
 func (f *front) answer(statuses ...int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -315,6 +323,7 @@ func (f *front) answer(statuses ...int) {
 		f.answers = append(f.answers, func(w http.ResponseWriter, r *http.Request) {
 			switch status {
 			case 0:
+				f.pass.ServeHTTP(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
 			case http.StatusTooManyRequests:
 				w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -20,6 +19,7 @@ func TestBrowser(t *testing.T) {
 		test func(*testing.T, context.Context)
 	}{
 		{"views", browserViews},
+		{"views without the navigation API", browserOldViews},
 		{"back-forward cache", browserBackForwardCache},
 		{"prerendering", browserPrerendering},
 		{"hash", browserHash},
@@ -71,11 +71,21 @@ func browserViews(t *testing.T, browser context.Context) {
 	b.run(`history.forward()`)
 	b.until(`location.pathname == "/b"`)
 	b.run(`location.hash = "#top"`)
-	b.run(`navigation.navigate("/b#end")`)
 	b.run(`navigation.addEventListener("navigate", (e) => e.intercept()); navigation.navigate("/d")`)
 	b.until(`location.pathname == "/d"`)
 	b.run(`rollcall("end")`)
 	s.saw("/a", "/a", "/b", "/c", "/b", "/a", "/b", "/d")
+}
+
+// Safari and Firefox have had no navigation API for long.
+func browserOldViews(t *testing.T, browser context.Context) {
+	s := newSite(t, browser, build{front: true, head: `<script>Object.defineProperty(window, "navigation", {value: undefined})</script>`})
+	b := s.open("/a")
+	b.run(`history.pushState({}, "", "/b"); history.pushState({}, "", "/b?q=2"); history.replaceState({}, "", "/c")`)
+	b.run(`history.go(-2)`)
+	b.until(`location.pathname == "/a"`)
+	b.run(`location.hash = "#top"; rollcall("end")`)
+	s.saw("/a", "/b", "/c", "/a")
 }
 
 func browserBackForwardCache(t *testing.T, browser context.Context) {
@@ -116,6 +126,9 @@ func browserPrerendering(t *testing.T, browser context.Context) {
 	b.run(`localStorage.go = 1`)
 	s.saw("/control", "/first", "/next")
 	s.exactly(map[string]int64{"next": 1, "never": 0})
+	if views := s.front.events("page_view"); views[2].TS < s.front.events("both")[0].TS {
+		t.Error("the view of /next has the time at which it was prepared; want that at which it was shown")
+	}
 }
 
 func browserHash(t *testing.T, browser context.Context) {
@@ -224,28 +237,32 @@ func browserVisitors(t *testing.T, browser context.Context) {
 	}
 }
 
-func browserClosedTabs(t *testing.T, browser context.Context) { closedTabs(t, browser, "") }
+func browserClosedTabs(t *testing.T, browser context.Context) {
+	closedTabs(t, browser, "", "fetch keepalive:true credentials:omit")
+}
 
 // A browser without keepalive (Firefox before 133) sends its last events by sendBeacon.
 func browserBeacon(t *testing.T, browser context.Context) {
-	closedTabs(t, browser, `delete Request.prototype.keepalive;
-		const send = navigator.sendBeacon; navigator.sendBeacon = function () { localStorage.beacons = 1; return send.apply(this, arguments) }`)
+	closedTabs(t, browser, "delete Request.prototype.keepalive;", "sendBeacon")
 }
 
-func closedTabs(t *testing.T, browser context.Context, first string) {
-	s := newSite(t, browser, build{})
+// closedTabs closes tabs right after events, which must come by the way that is wanted.
+func closedTabs(t *testing.T, browser context.Context, first, want string) {
+	s := newSite(t, browser, build{head: `<script>` + first + `
+		const send = navigator.sendBeacon, get = fetch;
+		navigator.sendBeacon = function () { localStorage.way = "sendBeacon"; return send.apply(this, arguments) };
+		fetch = function (url, o) {
+			localStorage.way = "fetch keepalive:" + o.keepalive + " credentials:" + o.credentials;
+			return get.apply(this, arguments);
+		}</script>`})
 	const n = 5
 	for range n {
-		b := s.tab()
-		b.do(chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
-			_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: first})
-			return err
-		}), chromedp.Navigate(s.pages+"/a"))
+		b := s.open("/a")
 		b.run(`for (let i = 0; i < 40; i++) rollcall("bye", {text: "x".repeat(1000)})`)
 		b.close()
 	}
 	s.exactly(map[string]int64{"bye": 40 * n, "page_view": n})
-	if beacons := s.open("/b").text(`"" + localStorage.beacons`); (beacons == "1") != (first != "") {
-		t.Errorf("sendBeacon was used: %s", beacons)
+	if way := s.open("/b").text(`localStorage.way`); way != want {
+		t.Errorf("the last events went by %q; want %q", way, want)
 	}
 }
