@@ -161,7 +161,7 @@ func TestRightValues(t *testing.T) {
 		var patterns []*regexp.Regexp
 		for _, k := range documented {
 			p := strings.Replace(regexp.QuoteMeta(k.Pattern), `\{SS\}`, `\{[0-9a-f]{2}\}`, 1)
-			patterns = append(patterns, regexp.MustCompile("^"+regexp.MustCompile(`<[a-z]+>`).ReplaceAllString(p, `([^{}*]+|\*)`)+"$"))
+			patterns = append(patterns, regexp.MustCompile("^"+regexp.MustCompile(`<[a-z ]+>`).ReplaceAllString(p, `([^{}*]+|\*)`)+"$"))
 		}
 		for _, key := range keys {
 			ttl, err := rdb.TTL(t.Context(), key).Result()

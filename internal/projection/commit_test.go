@@ -17,7 +17,7 @@ const testMeta = "rc:{00}:meta:test"
 // claimed makes the meta key of a shard that epoch e1 holds at offset 0.
 func claimed(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	if err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e1", "journal").Err(); err != nil {
+	if err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e1", "journal", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +78,7 @@ func TestCommitIsConditional(t *testing.T) {
 	wantErr(t, send(t.Context(), rdb, "e1", 0, 7, "INCR rc:{00}:a"), "OFFSET is 7")
 	wantErr(t, send(t.Context(), rdb, "e0", 7, 9, "INCR rc:{00}:a"), "EPOCH is e1")
 	wantKey(t, rdb, "rc:{00}:a", "2")
-	if err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal").Err(); err != nil {
+	if err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	wantErr(t, send(t.Context(), rdb, "e1", 7, 9, "INCR rc:{00}:a"), "EPOCH is e2")
@@ -115,7 +115,7 @@ func TestRD11_BigNumbersThroughTheScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantMeta(t, rdb, "asof", "1796081400123")
-	reply, err := claimScript.Run(ctx, rdb, []string{testMeta}, "e2", "journal").Slice()
+	reply, err := claimScript.Run(ctx, rdb, []string{testMeta}, "e2", "journal", 0).Slice()
 	if err != nil || len(reply) != 5 || reply[1] != "9007199254740993" || reply[2] != "1234567890123456789" {
 		t.Errorf("claimed %v, %v; want offset 9007199254740993 and sum 1234567890123456789", reply, err)
 	}
@@ -124,7 +124,7 @@ func TestRD11_BigNumbersThroughTheScript(t *testing.T) {
 func TestClaimRefusesAnotherJournal(t *testing.T) {
 	rdb := realtest.Redis(t).Client()
 	claimed(t, rdb)
-	reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "another").Slice()
+	reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "another", 0).Slice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestRD06_FailedWriteStopsTheShard(t *testing.T) {
 	// The retry that every naive client would send changes nothing.
 	wantErr(t, send(t.Context(), rdb, "e1", 0, 1, "INCR rc:{00}:pv"), "DIRTY")
 	wantKey(t, rdb, "rc:{00}:pv", "1")
-	reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal").Slice()
+	reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal", 0).Slice()
 	if err != nil || reply[0] != int64(0) {
 		t.Fatalf("a dirty shard was claimed: %v %v", reply, err)
 	}
@@ -234,7 +234,7 @@ func TestTornCommitReplayedByRedis(t *testing.T) {
 		s.Start()
 		if err := commit(offset+1, offset+2); err != nil {
 			wantErr(t, err, "DIRTY a torn commit was replayed")
-			reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal").Slice()
+			reply, err := claimScript.Run(t.Context(), rdb, []string{testMeta}, "e2", "journal", 0).Slice()
 			if err != nil || reply[0] != int64(0) {
 				t.Fatalf("cut %d: claimed: %v %v", cut, reply, err)
 			}

@@ -264,10 +264,12 @@ func TestCommit_IsNotRepeated(t *testing.T) {
 	s.Pause()
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
+	began := time.Now()
 	err := r.Commit.Incr(short, "n").Err()
 	s.Resume()
-	if !IsUnknown(err) || !errors.Is(short.Err(), context.DeadlineExceeded) {
-		t.Fatalf("INCR of a paused server: %v, want the deadline", err)
+	// The socket's deadline may fire an instant before the context's. The client's own is 5 s.
+	if took := time.Since(began); !IsUnknown(err) || took >= 5*time.Second {
+		t.Fatalf("INCR of a paused server: %v after %v, want the caller's deadline", err, took)
 	}
 }
 
