@@ -7,7 +7,7 @@ import (
 
 // details are the sentences of the codes whose sentence is always the same.
 var details = map[string]string{
-	CodeMalformed:      "The line is not JSON.",
+	CodeMalformed:      "The line is not JSON, or nests a value deeper than 64.",
 	CodeNotAnObject:    "An event is a JSON object.",
 	CodeDuplicateField: "The field stands there twice.",
 	CodeBadUTF8:        "The field is not valid UTF-8, or has half a surrogate pair.",

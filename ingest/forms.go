@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/rollcall/rollcall/internal/apperr"
 )
@@ -95,7 +96,11 @@ func (j *judge) broken(from int) error {
 
 // malformed refuses the body because of what stands at j.i.
 func (j *judge) malformed(why string) error {
-	if why == "" {
+	switch {
+	case why != "":
+	case j.deep:
+		why = fmt.Sprintf("a value is nested deeper than %d", maxDepth)
+	default:
 		why = "it is not valid JSON"
 	}
 	return apperr.New(apperr.Malformed, CodeBody, "The body cannot be read: %s (byte %d). Nothing was stored.", why, j.i)

@@ -125,6 +125,10 @@ func TestForms(t *testing.T) {
 		f(name, body, "malformed_body")
 	}
 	f("deep", `{"event":"a","x":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+"}", "a/")
+	_, _, err := judged(t, `{"event":"a","x":`+strings.Repeat("[", 65)+"1", Rules{})
+	if got := err.Error(); !strings.Contains(got, "a value is nested deeper than 64 (byte 82)") {
+		t.Error("a body nested too deep:", got)
+	}
 }
 
 func TestFields(t *testing.T) {

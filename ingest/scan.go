@@ -15,8 +15,9 @@ const maxDepth = 64
 //
 // docs/adr/0005-own-json-scanner.md tells why it is not a library.
 type scanner struct {
-	b []byte
-	i int
+	b    []byte
+	i    int
+	deep bool // a value was nested deeper than maxDepth
 }
 
 // space moves to the next byte that is no white space and returns it, 0 at the end.
@@ -260,6 +261,7 @@ func (s *scanner) skip() bool {
 		case '{', '[':
 			s.i++
 			if depth++; depth > maxDepth {
+				s.deep = true
 				return false
 			}
 			objects <<= 1
