@@ -90,7 +90,7 @@ func (b *Builder) Add(e *Event) {
 	if e.ID != "" {
 		flags |= hasID
 		var packed bool
-		if buf, packed = appendUUID(buf, e.ID); packed {
+		if buf, packed = AppendUUID(buf, e.ID); packed {
 			flags |= isUUID
 			b.packed++
 		} else {

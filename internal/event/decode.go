@@ -115,11 +115,11 @@ func (d *decoder) intern(name string) string {
 
 // uuid returns the text of a packed id, "" if there is no room counted for it.
 func (d *decoder) uuid(u []byte) string {
-	if len(u) != 16 || len(d.texts) < uuidText {
+	if len(u) != 16 || len(d.texts) < UUIDText {
 		return ""
 	}
-	putUUID(d.texts, u)
-	s := unsafe.String(&d.texts[0], uuidText)
-	d.texts = d.texts[uuidText:]
+	PutUUID(d.texts, u)
+	s := unsafe.String(&d.texts[0], UUIDText)
+	d.texts = d.texts[UUIDText:]
 	return s
 }

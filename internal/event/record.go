@@ -208,7 +208,7 @@ func (d *decoder) open(packed bool, body []byte) error {
 		events += h.events
 		ids += h.packed
 	}
-	need := uint64(size) + chunks*uint64(unsafe.Sizeof(ChunkInfo{})) + events*uint64(unsafe.Sizeof(Event{})) + ids*uuidText
+	need := uint64(size) + chunks*uint64(unsafe.Sizeof(ChunkInfo{})) + events*uint64(unsafe.Sizeof(Event{})) + ids*UUIDText
 	if need > MaxMemory {
 		return fmt.Errorf("%w: it needs %d bytes of memory, the limit is %d", ErrDamaged, need, MaxMemory)
 	}
@@ -218,6 +218,6 @@ func (d *decoder) open(packed bool, body []byte) error {
 	if n := int(chunks); cap(d.rec.Chunks) < n {
 		d.rec.Chunks = make([]ChunkInfo, 0, n)
 	}
-	d.texts = make([]byte, int(ids)*uuidText)
+	d.texts = make([]byte, int(ids)*UUIDText)
 	return nil
 }

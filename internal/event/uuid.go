@@ -2,9 +2,9 @@ package event
 
 import "encoding/binary"
 
-// Most ids are UUIDs in their canonical form (36 lower-case characters). They take 16 bytes in a chunk; any other spelling is
-// another id and stays text.
-const uuidText = 36
+// UUIDText is the length of a UUID in its canonical form: 36 lower-case characters, which most ids are. They take 16 bytes in a chunk; any
+// other spelling is another id and stays text.
+const UUIDText = 36
 
 // unhex is the value of a lower-case hex digit, 0xff for anything else.
 var unhex = func() (t [256]byte) {
@@ -20,9 +20,9 @@ var unhex = func() (t [256]byte) {
 // uuidPairs is where each byte's two digits stand in the text.
 var uuidPairs = [16]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
 
-// appendUUID appends the 16 bytes of s if it is a canonical UUID.
-func appendUUID(dst []byte, s string) ([]byte, bool) {
-	if len(s) != uuidText || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+// AppendUUID appends the 16 bytes of s if it is a canonical UUID.
+func AppendUUID(dst []byte, s string) ([]byte, bool) {
+	if len(s) != UUIDText || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return dst, false
 	}
 	var u [16]byte
@@ -38,9 +38,9 @@ func appendUUID(dst []byte, s string) ([]byte, bool) {
 	return append(dst, u[:]...), true
 }
 
-// putUUID writes the text of the 16 bytes u into the 36 bytes dst.
-func putUUID(dst, u []byte) {
-	_, _ = dst[uuidText-1], u[15]
+// PutUUID writes the text of the 16 bytes u into the 36 bytes dst.
+func PutUUID(dst, u []byte) {
+	_, _ = dst[UUIDText-1], u[15]
 	le := binary.LittleEndian
 	b, c := hex8(le.Uint32(u[4:])), hex8(le.Uint32(u[8:]))
 	le.PutUint64(dst, hex8(le.Uint32(u)))
