@@ -50,7 +50,7 @@ func NewStore(o StoreOptions) *Store { return &Store{o} }
 // Each calls fn for each user shard that has a member in any of the sets, with one union for each Ask; the ordinals are those of the shard.
 // The bitmaps are fn's to keep and change. One shard is in memory at a time. Returned is up to when everything received is in the sets.
 //
-// Errors: apperr Invalid (query_too_large), Internal (damaged_set), Unavailable (redis_unavailable), and those of fn.
+// Errors: apperr TooLarge (query_too_large), Internal (damaged_set), Unavailable (redis_unavailable), and those of fn.
 func (s *Store) Each(ctx context.Context, r Request, fn func(shard int, sets []*roaring.Bitmap) error) (asOf time.Time, err error) {
 	return time.Time{}, errors.New("not built yet")
 }
