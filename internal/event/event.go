@@ -29,6 +29,11 @@ type Event struct {
 	Historical bool   // imported with an admin key
 	Bot        bool   // sent by no person: it counts for no PV and no UV
 	Props      Props
+
+	// Of the user inside the project, filled by package internal/ordinal on the way to the projections; meaningless without User and for a
+	// Bot.
+	UserShard int32
+	Ordinal   uint32
 }
 
 // Kind is the type of a prop's value.

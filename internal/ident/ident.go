@@ -26,7 +26,10 @@ func Project(id string) error {
 
 // Shard places the parts in one of n shards: XXH3-64 of the parts joined by NUL, modulo n. It never changes, since stored keys depend on
 // it. No part may contain NUL (projects, event names and users can't).
-func Shard(n int, parts ...string) int {
+func Shard(n int, parts ...string) int { return int(Hash(parts...) % uint64(n)) }
+
+// Hash is XXH3-64 of the parts joined by NUL. It never changes either.
+func Hash(parts ...string) uint64 {
 	size := len(parts)
 	for _, p := range parts {
 		size += len(p)
@@ -38,7 +41,7 @@ func Shard(n int, parts ...string) int {
 		}
 		b = append(b, p...)
 	}
-	return int(xxh3.Hash(b) % uint64(n))
+	return xxh3.Hash(b)
 }
 
 const hexDigits = "0123456789abcdef"
