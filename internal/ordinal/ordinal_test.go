@@ -30,10 +30,9 @@ type model struct {
 
 // witness stands behind the ordinals in the list, as every projection that uses them, and compares what it is given.
 type witness struct {
-	t    testing.TB
-	m    model
-	last uint64
-	n    int
+	t testing.TB
+	m model
+	n int
 }
 
 func (*witness) Name() string { return "witness" }
