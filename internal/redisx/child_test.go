@@ -221,7 +221,15 @@ func TestManaged_DamageWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spoil(t, filepath.Join(dir, "appendonlydir", "appendonly.aof.1.incr.aof"), func(b []byte) []byte {
+	file := filepath.Join(dir, "appendonlydir", "appendonly.aof.1.incr.aof")
+	realtest.Eventually(t, patience, func() error { // Redis answers before it has written, while the disk still syncs
+		b, err := os.ReadFile(file)
+		if err == nil && !bytes.HasSuffix(b, []byte("last\r\n$1\r\nv\r\n")) {
+			err = fmt.Errorf("%s ends with %q", file, b[max(0, len(b)-40):])
+		}
+		return err
+	})
+	spoil(t, file, func(b []byte) []byte {
 		b[bytes.LastIndexByte(b, '*')] = 'X'
 		return b
 	})
