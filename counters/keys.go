@@ -70,8 +70,7 @@ type Keep struct {
 
 const day = 24 * time.Hour // of keep times: they are spans, not calendar days
 
-// OrDefault fills in what is zero.
-func (k Keep) OrDefault() Keep {
+func (k Keep) orDefault() Keep {
 	if k.Hours == 0 {
 		k.Hours = 45 * day
 	}
