@@ -197,7 +197,7 @@ type model struct {
 
 func (d *driver) model() *model {
 	m := &model{map[string]map[string]int64{}, map[string]int64{}, map[string]*registers{}, map[string]int64{}}
-	keep := Keep{}.orDefault()
+	keep := Keep{}.OrDefault()
 	for _, r := range d.journal {
 		for _, e := range r.Events {
 			loc := d.zones[e.Project]

@@ -70,7 +70,8 @@ type Keep struct {
 
 const day = 24 * time.Hour // of keep times: they are spans, not calendar days
 
-func (k Keep) orDefault() Keep {
+// OrDefault fills in what is zero.
+func (k Keep) OrDefault() Keep {
 	if k.Hours == 0 {
 		k.Hours = 45 * day
 	}

@@ -120,7 +120,7 @@ func NewProjection(o Options) *Projection {
 	if o.Clock == nil {
 		o.Clock = clock.System{}
 	}
-	o.Keep = o.Keep.orDefault()
+	o.Keep = o.Keep.OrDefault()
 	p := &Projection{o: o, maxCells: maxCells}
 	p.Reset()
 	return p

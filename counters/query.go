@@ -38,7 +38,7 @@ type Query struct{ o QueryOptions }
 
 // NewQuery makes a Query.
 func NewQuery(o QueryOptions) *Query {
-	o.Keep = o.Keep.orDefault()
+	o.Keep = o.Keep.OrDefault()
 	return &Query{o}
 }
 

@@ -34,6 +34,7 @@ type Event struct {
 	// Bot.
 	UserShard int32
 	Ordinal   uint32
+	First     bool // there was no event of the user before, of any name
 }
 
 // Kind is the type of a prop's value.

@@ -31,7 +31,7 @@ type Options struct {
 	CacheUsers int // users remembered over all projects; 0 = DefaultCacheUsers
 }
 
-// Projection fills UserShard and Ordinal of every event that has a user and is no bot's, for the projections behind it in the list, and
+// Projection fills UserShard, Ordinal and First of every event that has a user and is no bot's, for the projections behind it in the list, and
 // keeps the dictionary in Redis. The same journal gives the same ordinals, wherever it is cut into batches. It implements
 // projection.Projection.
 type Projection struct {
@@ -177,6 +177,7 @@ func (p *Projection) resolve(ctx context.Context, tx *projection.Tx) error {
 			m.ordinal = s.n
 			s.n++
 			s.added = append(s.added, m)
+			m.events[0].First = true
 		}
 		for _, e := range m.events {
 			e.UserShard, e.Ordinal = int32(m.shard), m.ordinal

@@ -109,8 +109,14 @@ func (d *Driver) commit(name string, shard int, cmds [][]any, last *projection.R
 					d.t.Fatalf("%v: a word of type %T", c[:2], word)
 				}
 			}
-			if c[0] == "EXPIREAT" {
-				c = []any{c[0], c[1], c[2].(int64) + d.Shift}
+			c = slices.Clone(c)
+			for i, word := range c[:len(c)-1] {
+				switch {
+				case i == 0 && word == "EXPIREAT":
+					c[2] = c[2].(int64) + d.Shift
+				case word == "EXAT":
+					c[i+1] = c[i+1].(int64) + d.Shift
+				}
 			}
 			pipe.Do(ctx, c...)
 		}
