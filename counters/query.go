@@ -12,6 +12,7 @@ import (
 	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/event"
+	"github.com/rollcall/rollcall/internal/memo"
 	"github.com/rollcall/rollcall/internal/period"
 	"github.com/rollcall/rollcall/internal/projection"
 )
@@ -30,7 +31,8 @@ type QueryOptions struct {
 	Redis  redis.UniversalClient // only read from: may be a replica
 	Shards int
 	Clock  clock.Clock
-	Keep   Keep // as in Options
+	Memo   *memo.Memo // keeps answers about days that are over; nil = none are kept
+	Keep   Keep       // as in Options
 }
 
 // Query answers from Redis. It never writes, and takes one round trip for each answer. Safe for concurrent use.
@@ -74,6 +76,32 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 	if err := p.layOut(r.Interval); err != nil {
 		return nil, err
 	}
+	ask := func(ctx context.Context) (memo.Answer, error) {
+		c, err := q.read(ctx, &r, &p)
+		if err != nil {
+			return memo.Answer{}, err
+		}
+		return memo.Answer{Value: c, Weight: len(c.Rows), Final: c.Total.Complete}, nil
+	}
+	if q.o.Memo == nil {
+		a, err := ask(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return a.Value.(*Counts), nil
+	}
+	key := fmt.Sprintf("counts %s %d %d %s %s", r.Interval, p.from.UnixMilli(), p.to.UnixMilli(), r.Zone, metric)
+	v, err := q.o.Memo.Do(ctx, memo.Question{Project: r.Project, Key: key, To: p.to}, maxTime, ask)
+	if err != nil {
+		return nil, err
+	}
+	return v.(*Counts), nil
+}
+
+// maxTime bounds an answer that others may wait for.
+const maxTime = 5 * time.Second
+
+func (q *Query) read(ctx context.Context, r *CountsRequest, p *plan) (*Counts, error) {
 	f, err := p.fetch(ctx, q.o.Redis)
 	if err != nil {
 		return nil, err
@@ -90,19 +118,7 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 
 // bounds reads the range and makes sure that it can be counted: PV and sketches are kept by local hour.
 func (r *CountsRequest) bounds(now time.Time) (from, to time.Time, err error) {
-	today := period.Of(period.Day, now, r.Zone)
-	switch {
-	case r.Period != "" && (r.From != "" || r.To != ""):
-		err = apperr.New(apperr.Invalid, "bad_range", "Give either period, or from and to.").On("period")
-	case r.Period != "":
-		from, to, err = period.Named(r.Period, now, r.Zone)
-	case r.From == "":
-		err = apperr.New(apperr.Invalid, "bad_range", "Give from (and to), or period.").On("from")
-	case r.To == "":
-		from, to, err = period.ParseRange(r.From, today.To.Format(time.RFC3339), r.Zone)
-	default:
-		from, to, err = period.ParseRange(r.From, r.To, r.Zone)
-	}
+	from, to, err = period.Asked{From: r.From, To: r.To, Name: r.Period}.Bounds(now, r.Zone)
 	if err != nil {
 		return from, to, err
 	}

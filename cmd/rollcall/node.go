@@ -10,14 +10,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/journal"
 	"github.com/rollcall/rollcall/internal/limit"
+	"github.com/rollcall/rollcall/internal/memo"
 	"github.com/rollcall/rollcall/internal/obs"
+	"github.com/rollcall/rollcall/internal/ordinal"
 	"github.com/rollcall/rollcall/internal/project"
 	"github.com/rollcall/rollcall/internal/projection"
 	"github.com/rollcall/rollcall/internal/redisx"
@@ -28,19 +33,22 @@ import (
 
 // node is one running rollcall: every part, in the order in which they are opened.
 type node struct {
-	c         config.Config
-	log       *slog.Logger
-	keys      keyFiles
-	journal   *journal.Journal
-	redis     *redisx.Redis
-	dir       *project.Directory
-	projects  *project.Store
-	zones     *zones
-	salts     *visitor.Salts
-	projector *projection.Projector
-	ingest    *ingest.Ingest
-	server    *web.Server
-	probe     probe
+	c           config.Config
+	log         *slog.Logger
+	keys        keyFiles
+	journal     *journal.Journal
+	redis       *redisx.Redis
+	dir         *project.Directory
+	projects    *project.Store
+	zones       *zones
+	salts       *visitor.Salts
+	cohorts     *users.Cohorts
+	memo        *memo.Memo
+	sketchError prometheus.Histogram // how far sketches were from the truth
+	projector   *projection.Projector
+	ingest      *ingest.Ingest
+	server      *web.Server
+	probe       probe
 
 	life          context.Context // ends when the projector is to end
 	endLife       context.CancelFunc
@@ -50,7 +58,7 @@ type node struct {
 
 // newNode opens every part. On an error nothing is left open.
 func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, err error) {
-	n := &node{c: c, log: log}
+	n := &node{c: c, log: log, memo: memo.New(clock.System{}), sketchError: newSketchError()}
 	n.life, n.endLife = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -88,6 +96,7 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 		DedupWindow: time.Duration(c.Dedup.Window),
 		Check:       n.redis.CheckServer,
 		Exclusive:   c.Journal.URL == "",
+		Committed:   n.memo.Committed,
 		Log:         log.With("part", "projector"),
 		Clock:       clock.System{},
 	})
@@ -120,9 +129,15 @@ func (n *node) api() (api.Options, error) {
 	}
 	limits := ingest.Limits{MaxBody: int64(c.Limits.MaxBody), MaxEvents: c.Limits.MaxEvents, MaxEvent: int(c.Limits.MaxEvent)}
 	n.ingest = ingest.New(ingest.Options{Journal: n.journal, Clock: now, Limits: limits})
+	counts := counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now, Memo: n.memo})
 	return api.Options{
-		Ingest:    n.ingest,
-		Counts:    counters.NewQuery(counters.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
+		Ingest: n.ingest,
+		Counts: counts,
+		Users: users.NewQuery(users.QueryOptions{
+			Redis: n.redis.Read, Shards: c.Shards, Clock: now, Memo: n.memo, Counts: counts, Budget: int64(c.Limits.QueryBytes),
+			Limit: time.Duration(c.Limits.QueryTime), Differs: n.sketchError.Observe,
+		}),
+		Cohorts:   n.cohorts,
 		Drops:     drops.NewQuery(drops.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
 		Directory: n.dir,
 		Projects:  n.projects,
@@ -142,7 +157,9 @@ func (n *node) api() (api.Options, error) {
 // projections are all that there are, in the order in which they are folded.
 func (n *node) projections() []projection.Projection {
 	return []projection.Projection{
+		ordinal.NewProjection(ordinal.Options{}), // first: those behind it use what it fills in
 		counters.NewProjection(counters.Options{Zone: n.zones.of}),
+		users.NewProjection(users.Options{Zone: n.zones.of, Exact: n.zones.exact}),
 		drops.NewProjection(drops.Options{Zone: n.zones.of}),
 	}
 }
@@ -168,7 +185,8 @@ func (n *node) openProjects(ctx context.Context) error {
 		return err
 	}
 	n.zones = &zones{dir: n.dir, store: n.projects, log: n.log, life: n.life}
-	n.salts = visitor.NewSalts(saltStore{kv}, clock.System{})
+	n.salts = visitor.NewSalts(definitions{kv}, clock.System{})
+	n.cohorts = users.NewCohorts(definitions{kv}, clock.System{})
 	go n.sweepSalts()
 	return nil
 }

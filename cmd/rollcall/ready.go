@@ -125,8 +125,23 @@ func (n *node) collectors() []prometheus.Collector {
 			obs.Stat{Name: "rollcall_projector_epochs_total", Help: "Times the projector began from the offsets in Redis; it grows with each fault.", Counter: true}),
 		obs.Group(func() []float64 { return []float64{float64(n.ingest.Unaccounted())} },
 			obs.Stat{Name: "rollcall_ingest_unaccounted_total", Help: "Rejected events that rollcall drops does not know of, since the journal did not take their counts.", Counter: true}),
+		obs.Group(func() []float64 {
+			hits, misses := n.memo.Stats()
+			return []float64{float64(hits), float64(misses)}
+		},
+			obs.Stat{Name: "rollcall_answers_kept_total", Help: "Questions about days that are over, answered from memory.", Counter: true},
+			obs.Stat{Name: "rollcall_answers_read_total", Help: "Questions about days that are over, answered from Redis.", Counter: true}),
+		n.sketchError,
 		obs.State("rollcall_projector_state", "1 for the state the projector is in.", states, func() string { return string(n.projector.Status().State) }),
 	}
+}
+
+// newSketchError measures what sketches promise: their standard error is 0.0081, so two of three answers lie below it.
+func newSketchError() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "rollcall_uv_real_error_ratio", Help: "How far UV by HyperLogLog was from the exact number, as a share of it, in answers that hold both.",
+		Buckets: []float64{0.001, 0.002, 0.004, 0.0081, 0.0162, 0.0243, 0.05, 0.1},
+	})
 }
 
 func journalFigures(s journal.Stats) []float64 {

@@ -13,14 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/config"
 	"github.com/rollcall/rollcall/internal/obs"
+	"github.com/rollcall/rollcall/internal/ordinal"
 	"github.com/rollcall/rollcall/internal/projection"
 )
 
 // allProjections are the names that rebuild takes, beside all.
-var allProjections = []string{counters.Name, drops.Name}
+var allProjections = []string{ordinal.Name, counters.Name, users.Name, drops.Name}
 
 func rebuildCommand() *cobra.Command {
 	var partial bool
@@ -51,6 +53,8 @@ func rebuild(cmd *cobra.Command, c config.Config, what string, partial bool) (er
 	switch {
 	case what == "all":
 		names = allProjections
+	case what == ordinal.Name:
+		names = []string{ordinal.Name, users.Name} // users may get other ordinals, which the sets stand on
 	case !slices.Contains(allProjections, what):
 		return fmt.Errorf("no projection %q: there are %s, and all", what, strings.Join(allProjections, ", "))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rollcall/rollcall/internal/project"
 )
 
-// zones knows the zone of every project that has events: those configured and stored, and those an earlier configuration had.
+// zones knows the zone and the settings of every project that has events: those configured and stored, and those an earlier configuration had.
 type zones struct {
 	dir   *project.Directory
 	store *project.Store
@@ -51,28 +51,47 @@ func (z *zones) known(id string) *time.Location {
 	return z.old[id]
 }
 
-// of returns a project's zone; UTC for one that there never was. An event of a project that another node has just made may come before
-// that project is known here, so the store itself is asked; while it does not answer, nobody counts.
+// of returns a project's zone; UTC for one that there never was.
 func (z *zones) of(id string) *time.Location {
 	if loc := z.known(id); loc != nil {
 		return loc
 	}
+	if p := z.project(id); p != nil {
+		return p.Location
+	}
+	return time.UTC
+}
+
+// exact names the events that a project has sets of.
+func (z *zones) exact(id string) []string {
+	if p := z.project(id); p != nil {
+		return p.Exact
+	}
+	return project.DefaultExact()
+}
+
+// project finds a project; nil for one that there is not. An event of a project that another node has just made may come before that project
+// is known here, so the store itself is asked; while it does not answer, nobody counts.
+func (z *zones) project(id string) *project.Project {
+	if p := z.dir.Lookup(id); p != nil {
+		return p
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if time.Since(z.unknown[id]) < 10*time.Second {
-		return time.UTC
+		return nil
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		ctx, cancel := context.WithTimeout(z.life, 5*time.Second)
 		p, err := z.store.Fetch(ctx, id)
 		cancel()
 		if err == nil && p != nil {
-			return p.Location
+			return p
 		}
 		if err == nil || z.life.Err() != nil {
 			break
 		}
-		z.log.Warn("a project's zone can't be looked up; counting waits", "project", id, "err", err)
+		z.log.Warn("a project's settings can't be looked up; counting waits", "project", id, "err", err)
 		select {
 		case <-time.After(wait):
 		case <-z.life.Done():
@@ -85,5 +104,5 @@ func (z *zones) of(id string) *time.Location {
 		z.unknown = map[string]time.Time{}
 	}
 	z.unknown[id] = time.Now()
-	return time.UTC
+	return nil
 }

@@ -84,6 +84,9 @@ type Limits struct {
 	MaxEvents int  `koanf:"max_events" doc:"most events in one request"`
 	MaxEvent  Size `koanf:"max_event" doc:"largest event as it stands in the body"`
 
+	QueryBytes Size     `koanf:"query_bytes" doc:"bytes of users' sets that one question may read"`
+	QueryTime  Duration `koanf:"query_time" doc:"time that one question about users may take"`
+
 	KeyRate     limit.Rate `koanf:"key_rate" doc:"most events by one key, as 1000/s or 50000/m burst 100000, in each project that says nothing else; empty = no limit"`
 	AddressRate limit.Rate `koanf:"address_rate" doc:"most events from one client address (of IPv6 one /64); empty = no limit"`
 	SyncRate    limit.Rate `koanf:"sync_rate" doc:"most calls by one key that wait for their result (?wait=, queries), over all nodes; empty = no limit"`
@@ -112,7 +115,7 @@ func Default() Config {
 		Journal:    Journal{MaxBytes: 16 << 30, MaxAge: Duration(week), MinFree: 256 << 20},
 		Dedup:      Dedup{Window: Duration(week)},
 		HTTP:       HTTP{Origins: List{"*"}},
-		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000, MaxEvent: 64 << 10},
+		Limits:     Limits{MaxBody: 8 << 20, MaxEvents: 5000, MaxEvent: 64 << 10, QueryBytes: 256 << 20, QueryTime: Duration(10 * time.Second)},
 		Shards:     16,
 		Log:        Log{Level: "info", Format: "auto"},
 		Shutdown:   Shutdown{Grace: Duration(25 * time.Second)},
@@ -160,6 +163,10 @@ func (c *Config) Validate() Faults {
 	if c.Limits.MaxEvent < 1<<10 || c.Limits.MaxEvent > c.Limits.MaxBody {
 		f.add("limits.max_event", "%s: want 1KiB to limits.max_body", c.Limits.MaxEvent)
 	}
+	if c.Limits.QueryBytes < 1<<20 || c.Limits.QueryBytes > 16<<30 {
+		f.add("limits.query_bytes", "%s: want 1MiB to 16GiB", c.Limits.QueryBytes)
+	}
+	within(&f, "limits.query_time", c.Limits.QueryTime, 100*time.Millisecond, 50*time.Second)
 	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&f, "log.format", c.Log.Format, "auto", "text", "json")
 	within(&f, "shutdown.grace", c.Shutdown.Grace, time.Second, 10*time.Minute)

@@ -81,3 +81,23 @@ func parseTime(field, s string, loc *time.Location) (time.Time, error) {
 func emptyRange() error {
 	return apperr.New(apperr.Invalid, "empty_range", "The range is empty: from must be before to; to itself is not included.").On("to")
 }
+
+// Asked is a range as people ask for it: From and To, or a Name that Named reads.
+type Asked struct{ From, To, Name string }
+
+// Bounds reads the range; a To that is empty is the end of today. Errors: apperr Invalid bad_range, bad_period, bad_time, empty_range.
+func (a Asked) Bounds(now time.Time, loc *time.Location) (from, to time.Time, err error) {
+	switch {
+	case a.Name != "" && (a.From != "" || a.To != ""):
+		err = apperr.New(apperr.Invalid, "bad_range", "Give either period, or from and to.").On("period")
+	case a.Name != "":
+		return Named(a.Name, now, loc)
+	case a.From == "":
+		err = apperr.New(apperr.Invalid, "bad_range", "Give from (and to), or period.").On("from")
+	case a.To == "":
+		return ParseRange(a.From, Of(Day, now, loc).To.Format(time.RFC3339), loc)
+	default:
+		return ParseRange(a.From, a.To, loc)
+	}
+	return from, to, err
+}

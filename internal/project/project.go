@@ -31,6 +31,7 @@ type Spec struct {
 	AddrRate   limit.Rate     `json:"address_rate" koanf:"address_rate"` // events from each client address; zero = limits.address_rate
 	SyncRate   limit.Rate     `json:"sync_rate" koanf:"sync_rate"`       // calls that wait for their result, by each key; zero = limits.sync_rate
 	Frequency  []Frequency    `json:"frequency" koanf:"frequency"`
+	Exact      []string       `json:"exact" koanf:"exact"`   // events whose users are counted exactly too; * for all events together; nil = just that
 	Closed     bool           `json:"closed" koanf:"closed"` // its keys open nothing; what is counted stays
 }
 
@@ -61,7 +62,14 @@ const (
 	maxPer       = 31 * 24 * time.Hour
 	maxLate      = 400 * 24 * time.Hour
 	maxName      = 64 // bytes of an event's or a key's name
+	maxExact     = 100
 )
+
+// AnyEvent stands for all events together.
+const AnyEvent = "*"
+
+// DefaultExact is what a project counts exactly that says nothing else.
+func DefaultExact() []string { return []string{AnyEvent} }
 
 // Complete fills in what was left out.
 func (s *Spec) Complete(zone string, late clock.Duration) {
@@ -75,6 +83,9 @@ func (s *Spec) Complete(zone string, late clock.Duration) {
 	set(&s.Bots, BotsFlag)
 	if s.LateWindow == 0 {
 		s.LateWindow = late
+	}
+	if s.Exact == nil {
+		s.Exact = DefaultExact()
 	}
 }
 
@@ -107,6 +118,23 @@ func (s *Spec) Check(fault func(field, text string)) {
 		}
 	}
 	s.checkFrequency(add)
+	s.checkExact(add)
+}
+
+func (s *Spec) checkExact(add func(field, format string, args ...any)) {
+	if len(s.Exact) > maxExact {
+		add("exact", "%d events: at most %d", len(s.Exact), maxExact)
+		return
+	}
+	seen := map[string]bool{}
+	for i, name := range s.Exact {
+		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+			add(fmt.Sprintf("exact[%d]", i), "want an event's name of 1 to %d bytes, or *", maxName)
+		} else if seen[name] {
+			add(fmt.Sprintf("exact[%d]", i), "%q is there twice", name)
+		}
+		seen[name] = true
+	}
 }
 
 func (s *Spec) checkFrequency(add func(field, format string, args ...any)) {
@@ -190,6 +218,9 @@ func New(s Spec, from Source, created time.Time) (*Project, error) {
 	loc, err := location(s.Zone)
 	if err != nil {
 		return nil, fmt.Errorf("project %s: %w", s.ID, err)
+	}
+	if s.Exact == nil { // stored by a version that did not know of it
+		s.Exact = DefaultExact()
 	}
 	p := &Project{Spec: s, Location: loc, Source: from, Created: created}
 	if len(s.Frequency) > 0 {

@@ -32,6 +32,7 @@ type commit struct {
 	sum     uint32 // of the record at upto
 	asof    int64
 	events  int
+	batch   []Record
 	records []*record // given back to the pool when the commit is in
 	notices []notice
 	done    chan struct{} // closed when the commit is in

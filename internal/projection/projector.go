@@ -42,6 +42,7 @@ type Options struct {
 	Exclusive   bool                        // no other projector can exist (the journal is held by this process): the lock is taken over at once
 	BatchEvents int                         // most events in one commit; 0 = 50,000
 	Linger      time.Duration               // how long a batch waits for more events; 0 = 15 ms. A caller who waits for an answer cuts it short
+	Committed   func([]Record)              // called with the records of a batch that is in, before callers who wait are told. May be nil
 	Log         *slog.Logger
 	Clock       clock.Clock
 }

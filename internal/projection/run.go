@@ -119,7 +119,7 @@ func (e *epoch) batch(ctx context.Context, r *record, in <-chan *record) error {
 		}
 		break
 	}
-	c.events = b.Events
+	c.events, c.batch = b.Events, b.Records
 	for i, proj := range e.p.o.Projections {
 		if err := proj.Project(ctx, &b, c.txs[i]); err != nil {
 			return fmt.Errorf("projection %s: %w", proj.Name(), err)
@@ -340,6 +340,9 @@ func (e *epoch) commit(ctx context.Context, committed [][]uint64) error {
 		e.p.offset.Store(low)
 		e.p.asof.Store(c.asof)
 		close(c.done)
+		if e.p.o.Committed != nil {
+			e.p.o.Committed(c.batch)
+		}
 		for _, n := range c.notices {
 			if err := e.p.o.Journal.Announce(n.header, n.byChunk); err != nil {
 				e.p.o.Log.Warn("a caller who waits could not be told", "err", err)

@@ -38,8 +38,8 @@ type SaltStore interface {
 	Create(ctx context.Context, key string, value []byte) (created bool, err error)
 	// Delete removes the value and its history. Deleting a key that is absent is no error.
 	Delete(ctx context.Context, key string) error
-	// Keys lists all keys. Those that are not Salts' own are left alone.
-	Keys(ctx context.Context) ([]string, error)
+	// Keys lists the keys that begin with a prefix.
+	Keys(ctx context.Context, prefix string) ([]string, error)
 }
 
 // Salts gives out the salts of anonymous ids. Each is random, made once by whoever is first, and the same for everybody on the store. What is
@@ -249,7 +249,7 @@ func (s *Salts) Sweep(ctx context.Context) error {
 	for _, p := range *s.projects.Load() {
 		p.keep(now)
 	}
-	keys, err := s.store.Keys(ctx)
+	keys, err := s.store.Keys(ctx, "salt.")
 	if err != nil {
 		return fmt.Errorf("visitor: list salts: %w", err)
 	}

@@ -71,7 +71,7 @@ func (m *memory) Delete(_ context.Context, key string) error {
 	return m.fault
 }
 
-func (m *memory) Keys(context.Context) ([]string, error) {
+func (m *memory) Keys(context.Context, string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.values)), m.fault
@@ -84,7 +84,7 @@ func (m *memory) fail(err error) {
 }
 
 func (m *memory) keys() string {
-	all, _ := m.Keys(context.Background())
+	all, _ := m.Keys(context.Background(), "")
 	return strings.Join(all, " ")
 }
 

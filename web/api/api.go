@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/internal/clock"
 	"github.com/rollcall/rollcall/internal/limit"
@@ -36,6 +37,8 @@ type Handler func(*gin.Context) error
 type Options struct {
 	Ingest    Accepter
 	Counts    Counter
+	Users     UserCounter
+	Cohorts   *users.Cohorts
 	Drops     Accountant
 	Directory *project.Directory
 	Projects  *project.Store

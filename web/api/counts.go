@@ -3,7 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -41,21 +41,24 @@ func (a *API) Counts(c *gin.Context, who Caller) (err error) {
 	if err != nil {
 		return err
 	}
+	return sendTable(c, counts)
+}
+
+// table is an answer that has rows.
+type table interface{ WriteCSV(io.Writer) error }
+
+// sendTable sends an answer as JSON, or as CSV to those who want that.
+func sendTable(c *gin.Context, t table) error {
 	c.Writer.Header()["Vary"] = []string{"Accept"}
 	if strings.HasSuffix(c.FullPath(), ".csv") || wantsCSV(c.Request.Header.Get("Accept")) {
-		var table bytes.Buffer
-		if err := counts.WriteCSV(&table); err != nil {
+		var csv bytes.Buffer
+		if err := t.WriteCSV(&csv); err != nil {
 			return err
 		}
-		send(c, http.StatusOK, csvType, table.Bytes())
+		send(c, http.StatusOK, csvType, csv.Bytes())
 		return nil
 	}
-	body, err := json.Marshal(counts)
-	if err != nil {
-		return err
-	}
-	send(c, http.StatusOK, jsonType, append(body, '\n'))
-	return nil
+	return sendJSON(c, http.StatusOK, t)
 }
 
 // wantsCSV tells whether a client names CSV before JSON.

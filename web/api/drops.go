@@ -1,11 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -34,19 +30,5 @@ func (a *API) Drops(c *gin.Context, who Caller) error {
 	if err != nil {
 		return err
 	}
-	c.Writer.Header()["Vary"] = []string{"Accept"}
-	if strings.HasSuffix(c.FullPath(), ".csv") || wantsCSV(c.Request.Header.Get("Accept")) {
-		var table bytes.Buffer
-		if err := d.WriteCSV(&table); err != nil {
-			return err
-		}
-		send(c, http.StatusOK, csvType, table.Bytes())
-		return nil
-	}
-	body, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	send(c, http.StatusOK, jsonType, append(body, '\n'))
-	return nil
+	return sendTable(c, d)
 }

@@ -101,8 +101,8 @@ func strict(body []byte, v any) error {
 
 // patch replaces the fields that body has. Lists are replaced as a whole: decoding into the old one would let its items shine through.
 func patch(body []byte, s *project.Spec) error {
-	origins, frequency := s.Origins, s.Frequency
-	s.Origins, s.Frequency = nil, nil
+	origins, frequency, exact := s.Origins, s.Frequency, s.Exact
+	s.Origins, s.Frequency, s.Exact = nil, nil, nil
 	if err := strict(body, s); err != nil {
 		return err
 	}
@@ -111,6 +111,9 @@ func patch(body []byte, s *project.Spec) error {
 	}
 	if s.Frequency == nil {
 		s.Frequency = frequency
+	}
+	if s.Exact == nil {
+		s.Exact = exact
 	}
 	return nil
 }

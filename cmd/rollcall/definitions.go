@@ -8,10 +8,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// saltStore is the key-value store beside the journal as visitor.Salts sees it.
-type saltStore struct{ kv jetstream.KeyValue }
+// definitions is the key-value store beside the journal as the rooms see it that keep something there.
+type definitions struct{ kv jetstream.KeyValue }
 
-func (s saltStore) Get(ctx context.Context, key string) ([]byte, bool, error) {
+func (s definitions) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	e, err := s.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, false, nil
@@ -22,7 +22,7 @@ func (s saltStore) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	return e.Value(), true, nil
 }
 
-func (s saltStore) Create(ctx context.Context, key string, value []byte) (bool, error) {
+func (s definitions) Create(ctx context.Context, key string, value []byte) (bool, error) {
 	_, err := s.kv.Create(ctx, key, value)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return false, nil
@@ -31,10 +31,16 @@ func (s saltStore) Create(ctx context.Context, key string, value []byte) (bool, 
 }
 
 // Delete purges: a deleted salt must not lie on the disk.
-func (s saltStore) Delete(ctx context.Context, key string) error { return s.kv.Purge(ctx, key) }
+func (s definitions) Delete(ctx context.Context, key string) error { return s.kv.Purge(ctx, key) }
 
-func (s saltStore) Keys(ctx context.Context) ([]string, error) {
-	l, err := s.kv.ListKeysFiltered(ctx, "salt.>")
+func (s definitions) Put(ctx context.Context, key string, value []byte) error {
+	_, err := s.kv.Put(ctx, key, value)
+	return err
+}
+
+// Keys lists those that begin with a prefix, which ends with a dot.
+func (s definitions) Keys(ctx context.Context, prefix string) ([]string, error) {
+	l, err := s.kv.ListKeysFiltered(ctx, prefix+">")
 	if err != nil {
 		return nil, err
 	}
