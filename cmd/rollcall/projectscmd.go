@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,6 +84,7 @@ func projectFlags(cmd *cobra.Command) func() (map[string]any, error) {
 	f.String("key-rate", "", "most events by each key, as 1000/s or 50000/m burst 100000; none = the server's limits.key_rate")
 	f.String("address-rate", "", "most events from each client address")
 	f.String("sync-rate", "", "most calls by each key that wait for their result, over all nodes")
+	exact := f.StringArray("exact", nil, "event whose users are counted exactly too, * for all events together (several times; replaces all; '' = none)")
 	rules := f.StringArray("frequency", nil, "rule EVENT=LIMIT/SPAN, as share=10/1h: each user may send it so often (several times; replaces all rules)")
 	return func() (map[string]any, error) {
 		m := map[string]any{}
@@ -100,6 +102,9 @@ func projectFlags(cmd *cobra.Command) func() (map[string]any, error) {
 		}
 		if f.Changed("origin") {
 			m["origins"] = *origins
+		}
+		if f.Changed("exact") {
+			m["exact"] = slices.DeleteFunc(append([]string{}, *exact...), func(s string) bool { return s == "" })
 		}
 		if f.Changed("frequency") {
 			list := []project.Frequency{}
