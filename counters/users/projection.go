@@ -137,7 +137,9 @@ func (p *Projection) Reset() {
 func (p *Projection) Project(ctx context.Context, b *projection.Batch, tx *projection.Tx) error {
 	p.batch++
 	p.now = p.o.Clock.Now().UnixMilli()
-	p.collect(b, tx)
+	if err := p.collect(ctx, b, tx); err != nil {
+		return err
+	}
 	if err := p.load(ctx, p.touched, tx); err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (p *Projection) Project(ctx context.Context, b *projection.Batch, tx *proje
 }
 
 // collect hands every user to the sets of the event's day.
-func (p *Projection) collect(b *projection.Batch, tx *projection.Tx) {
+func (p *Projection) collect(ctx context.Context, b *projection.Batch, tx *projection.Tx) error {
 	var pr *project
 	for i := range b.Records {
 		rec := &b.Records[i]
@@ -164,7 +166,10 @@ func (p *Projection) collect(b *projection.Batch, tx *projection.Tx) {
 				continue
 			}
 			if pr == nil || pr.id != e.Project {
-				pr = p.project(e.Project, rec, tx)
+				var err error
+				if pr, err = p.project(ctx, e.Project, rec, tx); err != nil {
+					return err
+				}
 			}
 			slot := pr.cutter.Cut(e.Time).Day
 			if pr.any != nil {
@@ -177,6 +182,7 @@ func (p *Projection) collect(b *projection.Batch, tx *projection.Tx) {
 			}
 		}
 	}
+	return nil
 }
 
 func (p *Projection) add(m *metric, slot *period.Slot, rec *projection.Record, e *event.Event, tx *projection.Tx) {
@@ -227,10 +233,10 @@ func (p *Projection) touch(m *metric, d *day, kind Kind, shard int, tx *projecti
 	return s
 }
 
-func (p *Projection) project(id string, rec *projection.Record, tx *projection.Tx) *project {
+func (p *Projection) project(ctx context.Context, id string, rec *projection.Record, tx *projection.Tx) (*project, error) {
 	pr := p.projects[id]
 	if pr != nil && pr.batch == p.batch {
-		return pr
+		return pr, nil
 	}
 	zone := p.o.Zone(id)
 	if zone == nil {
@@ -243,10 +249,12 @@ func (p *Projection) project(id string, rec *projection.Record, tx *projection.T
 		}
 		pr = newProject(string([]byte(id)), zone, exact, tx.Shards())
 		p.projects[pr.id] = pr
-		p.writeSince(pr, rec, tx)
+		if err := p.writeSince(ctx, pr, rec, tx); err != nil {
+			return nil, err
+		}
 	}
 	pr.batch = p.batch
-	return pr
+	return pr, nil
 }
 
 func newProject(id string, zone *time.Location, exact []string, shards int) *project {
@@ -265,14 +273,31 @@ func newProject(id string, zone *time.Location, exact []string, shards int) *pro
 	return pr
 }
 
-// writeSince notes since when the project and its metrics have sets.
-func (p *Projection) writeSince(pr *project, rec *projection.Record, tx *projection.Tx) {
+// writeSince notes since when the project and its metrics have sets. A metric that has none any more begins anew if it gets them again.
+func (p *Projection) writeSince(ctx context.Context, pr *project, rec *projection.Record, tx *projection.Tx) error {
 	home := homeOf(tx.Shards(), pr.id)
 	key, at := sinceKey(keyBase(home, pr.id)), strconv.FormatInt(rec.Received, 10)
-	tx.Do(home, "HSETNX", key, "", at)
-	for _, name := range pr.names {
-		tx.Do(home, "HSETNX", key, metricOf(name), at)
+	rdb, err := tx.Read(ctx)
+	if err != nil {
+		return err
 	}
+	stored, err := rdb.HKeys(ctx, key).Result()
+	if err != nil {
+		return fmt.Errorf("load %s: %w", key, err)
+	}
+	fields := []string{""}
+	for _, name := range pr.names {
+		fields = append(fields, metricOf(name))
+	}
+	for _, field := range stored {
+		if !slices.Contains(fields, field) {
+			tx.Do(home, "HDEL", key, field)
+		}
+	}
+	for _, field := range fields {
+		tx.Do(home, "HSETNX", key, field, at)
+	}
+	return nil
 }
 
 // settle decides who is new to each set, and on which day each user came first.

@@ -155,6 +155,16 @@ func TestSinceIsTheFirstEvent(t *testing.T) {
 	if len(got) != 3 || got[""] != fmt.Sprint(since) || got["*"] != fmt.Sprint(since) || got["a%3ab"] != fmt.Sprint(d.clock.Now().UnixMilli()) {
 		t.Errorf("since %v", got)
 	}
+	for _, exact := range [][]string{{"*"}, {"*", "a:b"}} { // taken away and given back: what lies between is not known
+		d.exact["demo"] = exact
+		d.clock.Add(time.Hour)
+		d.write(view("u1", at(t, "2026-11-30T10:00:00Z")))
+		d.Run(10)
+	}
+	got = d.RDB.HGetAll(ctx, sinceKey(keyBase(homeOf(testShards, "demo"), "demo"))).Val()
+	if len(got) != 3 || got[""] != fmt.Sprint(since) || got["a%3ab"] != fmt.Sprint(d.clock.Now().UnixMilli()) {
+		t.Errorf("since %v after the event was without sets for an hour", got)
+	}
 }
 
 // Writing a member costs at most 64 bytes, however large the set is, and users who are in cost nothing.
