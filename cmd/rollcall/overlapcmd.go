@@ -298,7 +298,17 @@ func cohortsDelete() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.ask(cmd.Context(), "DELETE", cohortPath(args[0]), nil, nil)
+		var a struct {
+			Deleted bool `json:"deleted"`
+		}
+		if err := c.ask(cmd.Context(), "DELETE", cohortPath(args[0]), nil, &a); err != nil {
+			return err
+		}
+		if !a.Deleted {
+			return fmt.Errorf("the project has no cohort %q", args[0])
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), args[0], "is deleted")
+		return err
 	}
 	clientFlags(cmd)
 	return cmd

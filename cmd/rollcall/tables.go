@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ask sends a request with a JSON body (nil = none) and reads the answer into to (nil = there is none). What is no success is an error.
+// ask sends a request with a JSON body (nil = none) and reads the answer into to. What is no success is an error.
 func (c *client) ask(ctx context.Context, method, path string, body, to any) error {
 	var in io.Reader
 	header := http.Header{}
@@ -35,9 +35,6 @@ func (c *client) ask(ctx context.Context, method, path string, body, to any) err
 	defer res.Body.Close()
 	if res.StatusCode/100 != 2 {
 		return refused(res)
-	}
-	if to == nil {
-		return nil
 	}
 	if err := json.NewDecoder(res.Body).Decode(to); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)

@@ -117,19 +117,19 @@ func (c *Cohorts) Put(ctx context.Context, project, name string, e Expression) (
 	return s, nil
 }
 
-// Delete forgets a cohort.
-func (c *Cohorts) Delete(ctx context.Context, project, name string) error {
-	if _, err := c.Get(ctx, project, name); err != nil {
-		return err
-	}
+// Delete forgets a cohort; deleted is false if there was none.
+func (c *Cohorts) Delete(ctx context.Context, project, name string) (deleted bool, err error) {
 	key, err := cohortKey(project, name)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := c.kv.Delete(ctx, key); err != nil {
-		return away(err)
+	if _, deleted, err = c.kv.Get(ctx, key); err == nil && deleted {
+		err = c.kv.Delete(ctx, key)
 	}
-	return nil
+	if err != nil {
+		return false, away(err)
+	}
+	return deleted, nil
 }
 
 // List names the cohorts of a project, in order.

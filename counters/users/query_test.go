@@ -365,7 +365,7 @@ func TestRollingWindows(t *testing.T) {
 		width := 1 + rnd.IntN(35)
 		got := rolling(days, width)
 		for i := range days {
-			if want := roaring.FastOr(days[max(0, i-width+1):i+1]...).GetCardinality(); got[i] != want {
+			if want := roaring.FastOr(days[max(0, i-width+1) : i+1]...).GetCardinality(); got[i] != want {
 				t.Fatalf("%d days, width %d: day %d has %d, want %d", len(days), width, i, got[i], want)
 			}
 		}

@@ -26,6 +26,7 @@ func viewProject(p *project.Project) projectView {
 	v := projectView{p.Spec, p.Source, p.Created}
 	v.Origins = append([]string{}, v.Origins...) // [] rather than null, which slices.Concat would make of nothing
 	v.Frequency = append([]project.Frequency{}, v.Frequency...)
+	v.Exact = append([]string{}, v.Exact...)
 	return v
 }
 

@@ -226,9 +226,9 @@ func (a *API) SaveCohort(c *gin.Context, who Caller) error {
 
 // DeleteCohort is DELETE /v1/cohorts/:cohort.
 func (a *API) DeleteCohort(c *gin.Context, who Caller) error {
-	if err := a.o.Cohorts.Delete(c.Request.Context(), who.Project.ID, c.Param("cohort")); err != nil {
+	deleted, err := a.o.Cohorts.Delete(c.Request.Context(), who.Project.ID, c.Param("cohort"))
+	if err != nil {
 		return err
 	}
-	c.Status(http.StatusNoContent)
-	return nil
+	return sendJSON(c, http.StatusOK, gin.H{"name": c.Param("cohort"), "deleted": deleted})
 }

@@ -15,7 +15,7 @@ type document struct {
 	Tags  []struct{ Name, Description string }
 	Paths ordered[struct {
 		Parameters               []parameter
-		Get, Post, Patch, Delete *operation
+		Get, Post, Put, Patch, Delete *operation
 	}]
 	Components struct {
 		Schemas ordered[*schema]

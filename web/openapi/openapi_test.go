@@ -174,7 +174,7 @@ func TestAnswersNameCodesOfTheirStatus(t *testing.T) {
 	}
 	named := map[string]bool{"url_unknown": true, "method_not_allowed": true} // of URLs that are not here
 	for _, p := range d.Paths {
-		for _, o := range []*operation{p.Value.Get, p.Value.Post, p.Value.Patch, p.Value.Delete} {
+		for _, o := range []*operation{p.Value.Get, p.Value.Post, p.Value.Put, p.Value.Patch, p.Value.Delete} {
 			if o == nil {
 				continue
 			}

@@ -132,7 +132,7 @@ func render(source []byte) ([]byte, error) {
 		for _, m := range []struct {
 			method string
 			*operation
-		}{{"GET", item.Value.Get}, {"POST", item.Value.Post}, {"PATCH", item.Value.Patch}, {"DELETE", item.Value.Delete}} {
+		}{{"GET", item.Value.Get}, {"POST", item.Value.Post}, {"PUT", item.Value.Put}, {"PATCH", item.Value.Patch}, {"DELETE", item.Value.Delete}} {
 			if m.operation == nil {
 				continue
 			}

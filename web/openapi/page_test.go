@@ -67,7 +67,7 @@ func TestPageLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range d.Paths {
-		for _, o := range []*operation{p.Value.Get, p.Value.Post, p.Value.Patch, p.Value.Delete} {
+		for _, o := range []*operation{p.Value.Get, p.Value.Post, p.Value.Put, p.Value.Patch, p.Value.Delete} {
 			if o != nil && !places[o.ID] {
 				t.Errorf("%s of %s is not on the page", o.ID, p.Name)
 			}
