@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rollcall/rollcall/internal/period"
 )
@@ -66,7 +67,8 @@ type Estimate struct {
 	Error  float64 `json:"error"`
 }
 
-func estimate(n int64) *Estimate { return &Estimate{Value: n, Method: "hll", Error: uvError} }
+// NewEstimate is what a sketch says.
+func NewEstimate(n int64) *Estimate { return &Estimate{Value: n, Method: "hll", Error: uvError} }
 
 // WriteCSV writes the rows for machines: no byte order mark, an expired UV is empty.
 func (c *Counts) WriteCSV(w io.Writer) error {
@@ -88,4 +90,14 @@ func (c *Counts) WriteCSV(w io.Writer) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// Cell makes a client's text safe in a spreadsheet: what it would run as a formula gets an apostrophe before it.
+func Cell(s string) string {
+	r, _ := utf8.DecodeRuneInString(s)
+	switch r {
+	case '=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠':
+		return "'" + s
+	}
+	return s
 }

@@ -60,7 +60,7 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 	now := q.o.Clock.Now()
 	p := plan{loc: r.Zone}
 	var err error
-	if p.from, p.to, err = r.bounds(now); err != nil {
+	if p.from, p.to, err = Span(period.Asked{From: r.From, To: r.To, Name: r.Period}, now, r.Zone); err != nil {
 		return nil, err
 	}
 	if r.Event == "" || len(r.Event) > event.MaxName {
@@ -116,14 +116,13 @@ func (q *Query) read(ctx context.Context, r *CountsRequest, p *plan) (*Counts, e
 	return c, nil
 }
 
-// bounds reads the range and makes sure that it can be counted: PV and sketches are kept by local hour.
-func (r *CountsRequest) bounds(now time.Time) (from, to time.Time, err error) {
-	from, to, err = period.Asked{From: r.From, To: r.To, Name: r.Period}.Bounds(now, r.Zone)
-	if err != nil {
+// Span reads a range and makes sure that it can be counted: PV and sketches are kept by local hour.
+func Span(asked period.Asked, now time.Time, loc *time.Location) (from, to time.Time, err error) {
+	if from, to, err = asked.Bounds(now, loc); err != nil {
 		return from, to, err
 	}
-	if err = onHour("from", from, r.Zone); err == nil {
-		err = onHour("to", to, r.Zone)
+	if err = onHour("from", from, loc); err == nil {
+		err = onHour("to", to, loc)
 	}
 	return from, to, err
 }
@@ -338,14 +337,14 @@ func (p *plan) answer(f *fetched) (*Counts, error) {
 	}
 	complete := func(to time.Time) bool { return !f.asof.IsZero() && !to.After(f.asof) }
 	for i, r := range p.rows {
-		row := Row{Label: r.Label, From: r.From.In(p.loc), To: r.To.In(p.loc), UV: estimate(f.uv[i]), Complete: complete(r.To)}
+		row := Row{Label: r.Label, From: r.From.In(p.loc), To: r.To.In(p.loc), UV: NewEstimate(f.uv[i]), Complete: complete(r.To)}
 		row.PV, row.Expired = f.count(r.parts)
 		if row.Expired {
 			row.UV = nil
 		}
 		c.Rows[i] = row
 	}
-	c.Total = Total{UV: estimate(f.total), Complete: complete(p.to)}
+	c.Total = Total{UV: NewEstimate(f.total), Complete: complete(p.to)}
 	c.Total.PV, c.Total.Expired = f.count(f.parts)
 	if c.Total.Expired {
 		c.Total.UV = nil
