@@ -39,6 +39,13 @@ type Row struct {
 	UV       *Estimate `json:"uv"`                // null if Expired
 	Expired  bool      `json:"expired,omitempty"` // a sketch that UV needs has passed its keep time
 	Complete bool      `json:"complete"`          // everything received before the row's end is counted
+	Restated *Restated `json:"restated,omitempty"`
+}
+
+// Restated tells that days have changed by events that came when they were over. Imports are not meant: they are no news of the day.
+type Restated struct {
+	At      time.Time `json:"at"`      // when the last of them was received
+	Changes int64     `json:"changes"` // how many: of PV events, of exact users those added to a day, over all days of the row
 }
 
 // Total is the whole range. Its UV is that of the union: a user of three days is one.
@@ -47,6 +54,7 @@ type Total struct {
 	UV       *Estimate `json:"uv"`
 	Expired  bool      `json:"expired,omitempty"`
 	Complete bool      `json:"complete"`
+	Restated *Restated `json:"restated,omitempty"`
 }
 
 // Lifetime is since the beginning of the project.
@@ -73,7 +81,7 @@ func NewEstimate(n int64) *Estimate { return &Estimate{Value: n, Method: "hll", 
 // WriteCSV writes the rows for machines: no byte order mark, an expired UV is empty.
 func (c *Counts) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	record := []string{"label", "from", "to", "pv", "uv", "uv_method", "uv_error", "complete"}
+	record := []string{"label", "from", "to", "pv", "uv", "uv_method", "uv_error", "complete", "restated"}
 	if err := out.Write(record); err != nil {
 		return err
 	}
@@ -84,12 +92,19 @@ func (c *Counts) WriteCSV(w io.Writer) error {
 		} else {
 			record = append(record, strconv.FormatInt(r.UV.Value, 10), r.UV.Method, strconv.FormatFloat(r.UV.Error, 'g', -1, 64))
 		}
-		if err := out.Write(append(record, strconv.FormatBool(r.Complete))); err != nil {
+		if err := out.Write(append(record, strconv.FormatBool(r.Complete), r.Restated.text())); err != nil {
 			return err
 		}
 	}
 	out.Flush()
 	return out.Error()
+}
+
+func (r *Restated) text() string {
+	if r == nil {
+		return ""
+	}
+	return r.At.Format(time.RFC3339)
 }
 
 // Cell makes a client's text safe in a spreadsheet: what it would run as a formula gets an apostrophe before it.

@@ -217,6 +217,10 @@ func (d *driver) model() *model {
 					m.pv[pv] = map[string]int64{}
 				}
 				m.pv[pv][period.HourField(hour.Label, day.Label)]++
+				if r.Received >= day.To.UnixMilli() && !e.Historical {
+					m.pv[pv]["late"]++
+					m.pv[pv]["late_at"] = max(m.pv[pv]["late_at"], r.Received)
+				}
 				m.total[totalKey(base, name)]++
 				live(pv, day.To, keep.Days)
 				if e.User == "" {

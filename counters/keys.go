@@ -26,11 +26,18 @@ func keyBase(shard int, project string) string {
 //	rc:{0d}:counters:demo:total:page_view
 func totalKey(base, metric string) string { return base + "total:" + metric }
 
-// pvKey holds a metric's PV of one local day. HASH, a field for each local hour that had events, named by period.HourField: "10:00+00:00".
-// TTL: Keep.Days. Writer: the projection counters.
+// pvKey holds a metric's PV of one local day. HASH, a field for each local hour that had events, named by period.HourField: "10:00+00:00"; and if
+// events came when the day was over, late, how many, and late_at, when the last of them was received, in unix milliseconds. Imports are not
+// late. TTL: Keep.Days. Writer: the projection counters.
 //
 //	rc:{0d}:counters:demo:pv:page_view:2015-05-17
 func pvKey(base, metric, day string) string { return base + "pv:" + metric + ":" + day }
+
+// The fields of a PV hash that are no hours.
+const (
+	fieldLate   = "late"
+	fieldLateAt = "late_at"
+)
 
 // uvDayKey holds a metric's users of one local day. STRING, a HyperLogLog. TTL: Keep.Days. Writer: the projection counters.
 //
@@ -49,7 +56,7 @@ var Keys = []ident.KeyDoc{
 		Example: "rc:{0d}:counters:demo:total:page_view",
 	},
 	{
-		Pattern: "rc:{SS}:counters:<project>:pv:<metric>:<day>", Type: "HASH: PV by local hour", TTL: "400 d", Writer: "projection counters",
+		Pattern: "rc:{SS}:counters:<project>:pv:<metric>:<day>", Type: "HASH: PV by local hour; late, late_at: what came when the day was over", TTL: "400 d", Writer: "projection counters",
 		Example: "rc:{0d}:counters:demo:pv:page_view:2015-05-17",
 	},
 	{

@@ -100,6 +100,8 @@ type dayCell struct {
 	metric   *metric
 	batch    uint32
 	received int64
+	late     int64 // events of the batch that came when the day was over
+	lateAt   int64 // when the last of them was received
 	pvKey    any
 	pvExpiry int64 // set in this epoch
 	uv       sketch
@@ -186,6 +188,10 @@ func (p *Projection) count(m *metric, rec *projection.Record, hour *period.Slot,
 	}
 	c.pv++
 	c.received = max(c.received, rec.Received)
+	if rec.Received >= c.day.to && !e.Historical { // what is imported is no news of the day
+		c.day.late++
+		c.day.lateAt = max(c.day.lateAt, rec.Received)
+	}
 	if e.User == "" {
 		return
 	}
@@ -317,6 +323,11 @@ func (p *Projection) flush(tx *projection.Tx) {
 		p.mirrors.flush(&c.uv, c.metric.shard, projection.Expiry(c.slot.To, c.uv.received, p.o.Keep.Hours, p.now), tx)
 	}
 	for _, d := range p.days {
+		if d.late > 0 {
+			tx.Do(d.metric.shard, "HINCRBY", d.pvKey, fieldLate, d.late)
+			tx.Do(d.metric.shard, "HSET", d.pvKey, fieldLateAt, d.lateAt)
+			d.late, d.lateAt = 0, 0
+		}
 		if until := projection.Expiry(d.to, d.received, p.o.Keep.Days, p.now); until > d.pvExpiry {
 			tx.Do(d.metric.shard, "EXPIREAT", d.pvKey, until/1000)
 			d.pvExpiry = until

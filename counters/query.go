@@ -245,8 +245,9 @@ type fetched struct {
 }
 
 type dayCounts struct {
-	all    int64
-	fields map[string]int64
+	all      int64
+	fields   map[string]int64
+	restated Restated
 }
 
 func (p *plan) fetch(ctx context.Context, rdb redis.UniversalClient) (*fetched, error) {
@@ -323,8 +324,15 @@ func readDay(cmd *redis.MapStringStringCmd) (dayCounts, error) {
 		if err != nil {
 			return c, err
 		}
-		c.fields[field] = n
-		c.all += n
+		switch field {
+		case fieldLate:
+			c.restated.Changes = n
+		case fieldLateAt:
+			c.restated.At = time.UnixMilli(n).UTC()
+		default:
+			c.fields[field] = n
+			c.all += n
+		}
 	}
 	return c, nil
 }
@@ -342,6 +350,7 @@ func (p *plan) answer(f *fetched) (*Counts, error) {
 		if row.Expired {
 			row.UV = nil
 		}
+		row.Restated = f.restated(r.parts)
 		c.Rows[i] = row
 	}
 	c.Total = Total{UV: NewEstimate(f.total), Complete: complete(p.to)}
@@ -349,6 +358,7 @@ func (p *plan) answer(f *fetched) (*Counts, error) {
 	if c.Total.Expired {
 		c.Total.UV = nil
 	}
+	c.Total.Restated = f.restated(f.parts)
 	return c, nil
 }
 
@@ -365,6 +375,25 @@ func (f *fetched) count(parts []part) (pv int64, expired bool) {
 		}
 	}
 	return pv, expired
+}
+
+// restated adds up what came late to the whole days among the parts; of hours it is not known.
+func (f *fetched) restated(parts []part) *Restated {
+	var r Restated
+	for _, s := range parts {
+		if s.hour != "" {
+			continue
+		}
+		late := &f.pv[s.day].restated
+		r.Changes += late.Changes
+		if late.At.After(r.At) {
+			r.At = late.At
+		}
+	}
+	if r.Changes == 0 {
+		return nil
+	}
+	return &r
 }
 
 func fault(err error, code, what string) error { return projection.ReadFault(err, Name, code, what) }

@@ -214,7 +214,7 @@ func TestExpiredSketches(t *testing.T) {
 		t.Errorf("%s, %v; want uv null and expired", b, err)
 	}
 	var csv bytes.Buffer
-	if err := d.must(hours).WriteCSV(&csv); err != nil || !strings.Contains(csv.String(), "2026-10-01T10:00+00:00,2026-10-01T10:00:00Z,2026-10-01T11:00:00Z,1,,,,true\n") {
+	if err := d.must(hours).WriteCSV(&csv); err != nil || !strings.Contains(csv.String(), "2026-10-01T10:00+00:00,2026-10-01T10:00:00Z,2026-10-01T11:00:00Z,1,,,,true,\n") {
 		t.Errorf("CSV %v:\n%s", err, &csv)
 	}
 }
@@ -262,7 +262,11 @@ func TestCountsJSONAndCSV(t *testing.T) {
     "method": "hll",
     "error": 0.0081
    },
-   "complete": true
+   "complete": true,
+   "restated": {
+    "at": "2026-11-30T12:00:00Z",
+    "changes": 1
+   }
   },
   {
    "label": "2026-11-30",
@@ -284,7 +288,11 @@ func TestCountsJSONAndCSV(t *testing.T) {
    "method": "hll",
    "error": 0.0081
   },
-  "complete": false
+  "complete": false,
+  "restated": {
+   "at": "2026-11-30T12:00:00Z",
+   "changes": 1
+  }
  },
  "lifetime": {
   "pv": 3
@@ -301,14 +309,51 @@ func TestCountsJSONAndCSV(t *testing.T) {
 	if err := c.WriteCSV(&csv); err != nil {
 		t.Fatal(err)
 	}
-	want = `label,from,to,pv,uv,uv_method,uv_error,complete
-2026-11-28,2026-11-28T00:00:00+08:00,2026-11-29T00:00:00+08:00,0,0,hll,0.0081,true
-2026-11-29,2026-11-29T00:00:00+08:00,2026-11-30T00:00:00+08:00,1,1,hll,0.0081,true
-2026-11-30,2026-11-30T00:00:00+08:00,2026-12-01T00:00:00+08:00,2,2,hll,0.0081,false
+	want = `label,from,to,pv,uv,uv_method,uv_error,complete,restated
+2026-11-28,2026-11-28T00:00:00+08:00,2026-11-29T00:00:00+08:00,0,0,hll,0.0081,true,
+2026-11-29,2026-11-29T00:00:00+08:00,2026-11-30T00:00:00+08:00,1,1,hll,0.0081,true,2026-11-30T12:00:00Z
+2026-11-30,2026-11-30T00:00:00+08:00,2026-12-01T00:00:00+08:00,2,2,hll,0.0081,false,
 `
 	if csv.String() != want {
 		t.Errorf("CSV is\n%s\nwant\n%s", csv.String(), want)
 	}
+}
+
+// A late event marks its day, and the rows that have the day; what comes in time and what is imported marks nothing.
+func TestRestated(t *testing.T) {
+	d := newDriver(t, at(t, "2026-11-29T23:59:59Z"))
+	d.write(view("u1", d.clock.Now()))
+	d.clock.Set(at(t, "2026-12-02T08:00:00Z"))
+	old := view("u1", at(t, "2026-11-28T10:00:00Z"))
+	old.Historical = true
+	d.write(old)
+	d.run()
+	r := CountsRequest{From: "2026-11-28", To: "2026-12-03"}
+	if c := d.must(r); c.Total.Restated != nil || c.Total.PV != 2 {
+		t.Errorf("restated %+v without a late event, PV %d", c.Total.Restated, c.Total.PV)
+	}
+	d.write(view("u1", at(t, "2026-11-29T10:00:00Z")), view("u2", at(t, "2026-11-29T11:00:00Z")))
+	d.clock.Add(time.Hour)
+	d.write(view("u2", at(t, "2026-11-30T11:00:00Z")), view("u2", d.clock.Now()))
+	d.run()
+	want := map[string]Restated{
+		"2026-11-29": {at(t, "2026-12-02T08:00:00Z"), 2}, "2026-11-30": {at(t, "2026-12-02T09:00:00Z"), 1}, "2026-W48": {at(t, "2026-12-02T08:00:00Z"), 2},
+		"2026-W49": {at(t, "2026-12-02T09:00:00Z"), 1},
+	}
+	for _, interval := range []period.Kind{period.Day, period.Week} {
+		r.Interval = interval
+		c := d.must(r)
+		for _, row := range c.Rows {
+			w, is := want[row.Label]
+			if (row.Restated != nil) != is || is && *row.Restated != w {
+				t.Errorf("%s is restated %+v, want %+v", row.Label, row.Restated, w)
+			}
+		}
+		if c.Total.PV != 6 || c.Total.Restated == nil || *c.Total.Restated != (Restated{at(t, "2026-12-02T09:00:00Z"), 3}) {
+			t.Errorf("total %d, restated %+v", c.Total.PV, c.Total.Restated)
+		}
+	}
+	d.check()
 }
 
 func TestCountsRefuses(t *testing.T) {

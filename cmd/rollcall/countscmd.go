@@ -33,10 +33,9 @@ func countsCommand() *cobra.Command {
 type series struct {
 	Zone string `json:"zone"`
 	Rows []struct {
-		Label    string  `json:"label"`
-		PV       int64   `json:"pv"`
-		UV       *unique `json:"uv"` // nil when its sketch has expired
-		Complete bool    `json:"complete"`
+		rowHead
+		PV int64   `json:"pv"`
+		UV *unique `json:"uv"` // nil when its sketch has expired
 	} `json:"rows"`
 	Total struct {
 		PV int64   `json:"pv"`
@@ -60,14 +59,11 @@ func (u *unique) String() string {
 // table is for people: numbers to the right, plain digits so that they can be copied.
 func (s *series) table(event, interval string) string {
 	rows := [][]string{{interval, "PV", "UV"}}
-	open, gone := false, s.Total.UV == nil
+	gone := s.Total.UV == nil
+	var m marks
 	for _, r := range s.Rows {
-		label := r.Label
-		if !r.Complete {
-			label, open = label+" *", true
-		}
 		gone = gone || r.UV == nil
-		rows = append(rows, []string{label, strconv.FormatInt(r.PV, 10), r.UV.String()})
+		rows = append(rows, []string{m.label(&r.rowHead), strconv.FormatInt(r.PV, 10), r.UV.String()})
 	}
 	rows = append(rows, []string{"total", strconv.FormatInt(s.Total.PV, 10), s.Total.UV.String()})
 
@@ -77,9 +73,7 @@ func (s *series) table(event, interval string) string {
 	if s.Total.UV != nil && s.Total.UV.Method == "hll" {
 		fmt.Fprintf(&b, "\nUV is an estimate, standard error %.2f %%; the total counts each user once.\n", 100*s.Total.UV.Error)
 	}
-	if open {
-		b.WriteString("* not everything up to its end is counted yet\n")
-	}
+	m.write(&b)
 	if gone {
 		b.WriteString("- no longer kept: sketches of hours and days have a keep time\n")
 	}

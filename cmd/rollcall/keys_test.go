@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/breakdown"
 	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/ident"
@@ -33,7 +34,7 @@ func documentedKeys() []ident.KeyDoc {
 			Pattern: installKey, Type: "HASH: shards, journal, zone:<project>", TTL: "none", Writer: "serve, at the first start",
 			Example: installKey,
 		},
-	}, ordinal.Keys, counters.Keys, users.Keys, drops.Keys, limit.Keys)
+	}, ordinal.Keys, counters.Keys, users.Keys, breakdown.Keys, drops.Keys, limit.Keys)
 }
 
 // TestKeys compares the table in docs/KEYS.md with the keys that the rooms describe.

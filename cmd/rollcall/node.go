@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/breakdown"
 	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest"
 	"github.com/rollcall/rollcall/ingest/drops"
@@ -138,6 +139,7 @@ func (n *node) api() (api.Options, error) {
 			Limit: time.Duration(c.Limits.QueryTime), Differs: n.sketchError.Observe,
 		}),
 		Cohorts:   n.cohorts,
+		Breakdown: breakdown.NewQuery(breakdown.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now, Memo: n.memo}),
 		Drops:     drops.NewQuery(drops.QueryOptions{Redis: n.redis.Read, Shards: c.Shards, Clock: now}),
 		Directory: n.dir,
 		Projects:  n.projects,
@@ -160,6 +162,7 @@ func (n *node) projections() []projection.Projection {
 		ordinal.NewProjection(ordinal.Options{}), // first: those behind it use what it fills in
 		counters.NewProjection(counters.Options{Zone: n.zones.of}),
 		users.NewProjection(users.Options{Zone: n.zones.of, Exact: n.zones.exact}),
+		breakdown.NewProjection(breakdown.Options{Zone: n.zones.of, Specs: n.zones.breakdowns}),
 		drops.NewProjection(drops.Options{Zone: n.zones.of}),
 	}
 }

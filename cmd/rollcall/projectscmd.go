@@ -85,6 +85,7 @@ func projectFlags(cmd *cobra.Command) func() (map[string]any, error) {
 	f.String("address-rate", "", "most events from each client address")
 	f.String("sync-rate", "", "most calls by each key that wait for their result, over all nodes")
 	exact := f.StringArray("exact", nil, "event whose users are counted exactly too, * for all events together (several times; replaces all; '' = none)")
+	downs := f.StringArray("breakdown", nil, "EVENT=PROP,PROP, as page_view=page,channel: count the event by these props too (several times; replaces all; '' = none)")
 	rules := f.StringArray("frequency", nil, "rule EVENT=LIMIT/SPAN, as share=10/1h: each user may send it so often (several times; replaces all rules)")
 	return func() (map[string]any, error) {
 		m := map[string]any{}
@@ -106,6 +107,13 @@ func projectFlags(cmd *cobra.Command) func() (map[string]any, error) {
 		if f.Changed("exact") {
 			m["exact"] = slices.DeleteFunc(append([]string{}, *exact...), func(s string) bool { return s == "" })
 		}
+		if f.Changed("breakdown") {
+			list, err := parseBreakdowns(*downs)
+			if err != nil {
+				return nil, err
+			}
+			m["breakdowns"] = list
+		}
 		if f.Changed("frequency") {
 			list := []project.Frequency{}
 			for _, text := range *rules {
@@ -122,6 +130,22 @@ func projectFlags(cmd *cobra.Command) func() (map[string]any, error) {
 		}
 		return m, nil
 	}
+}
+
+// parseBreakdowns reads page_view=page,channel. The event may have any character; the last = counts.
+func parseBreakdowns(texts []string) ([]project.Breakdown, error) {
+	list := []project.Breakdown{}
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		at := strings.LastIndexByte(text, '=')
+		if at < 1 || at == len(text)-1 {
+			return nil, fmt.Errorf("--breakdown %q: want EVENT=PROP,PROP, as page_view=page,channel", text)
+		}
+		list = append(list, project.Breakdown{Event: text[:at], Props: strings.Split(text[at+1:], ",")})
+	}
+	return list, nil
 }
 
 // parseRule reads share=10/1h. The event may have any character; the last = counts.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollcall/rollcall/counters"
+	"github.com/rollcall/rollcall/counters/breakdown"
 	"github.com/rollcall/rollcall/counters/users"
 	"github.com/rollcall/rollcall/ingest/drops"
 	"github.com/rollcall/rollcall/internal/config"
@@ -22,7 +23,7 @@ import (
 )
 
 // allProjections are the names that rebuild takes, beside all.
-var allProjections = []string{ordinal.Name, counters.Name, users.Name, drops.Name}
+var allProjections = []string{ordinal.Name, counters.Name, users.Name, breakdown.Name, drops.Name}
 
 func rebuildCommand() *cobra.Command {
 	var partial bool

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollcall/rollcall/counters/breakdown"
 	"github.com/rollcall/rollcall/internal/project"
 )
 
@@ -68,6 +69,22 @@ func (z *zones) exact(id string) []string {
 		return p.Exact
 	}
 	return project.DefaultExact()
+}
+
+// breakdowns are what a project is broken down by.
+func (z *zones) breakdowns(id string) []breakdown.Spec {
+	if p := z.project(id); p != nil {
+		return specsOf(p)
+	}
+	return nil
+}
+
+func specsOf(p *project.Project) []breakdown.Spec {
+	specs := make([]breakdown.Spec, len(p.Breakdowns))
+	for i, b := range p.Breakdowns {
+		specs[i] = breakdown.Spec{Event: b.Event, Props: b.Props, Top: b.Top}
+	}
+	return specs
 }
 
 // project finds a project; nil for one that there is not. An event of a project that another node has just made may come before that project

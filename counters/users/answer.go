@@ -22,17 +22,11 @@ type head struct {
 
 // span is what every row has.
 type span struct {
-	Label    string    `json:"label"`
-	From     time.Time `json:"from"`
-	To       time.Time `json:"to"`
-	Complete bool      `json:"complete"`           // everything received before the row's end is counted
-	Restated *Restated `json:"restated,omitempty"` // set if events came when a day of the row was over
-}
-
-// Restated tells that closed days have changed. Imports do not count: they are no news.
-type Restated struct {
-	At      time.Time `json:"at"`      // when the last such event was received
-	Changes int64     `json:"changes"` // users that were added to a day after its end, over all days of the row
+	Label    string             `json:"label"`
+	From     time.Time          `json:"from"`
+	To       time.Time          `json:"to"`
+	Complete bool               `json:"complete"`           // everything received before the row's end is counted
+	Restated *counters.Restated `json:"restated,omitempty"` // set if events came when a day of the row was over
 }
 
 // Number is a number of users.

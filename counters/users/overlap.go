@@ -12,6 +12,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/internal/apperr"
 	"github.com/rollcall/rollcall/internal/memo"
 	"github.com/rollcall/rollcall/internal/period"
@@ -118,8 +119,8 @@ type Overlap struct {
 	Of     uint64 `json:"of"` // everybody whom the project has had
 	Leaves []Leaf `json:"leaves"`
 	// Complete says that everything received before the end of the latest range is counted.
-	Complete bool      `json:"complete"`
-	Restated *Restated `json:"restated,omitempty"`
+	Complete bool               `json:"complete"`
+	Restated *counters.Restated `json:"restated,omitempty"`
 }
 
 // Leaf is one event of the expression, in its order, those of cohorts included.
@@ -323,7 +324,7 @@ func (q *Query) Overlap(ctx context.Context, r OverlapRequest) (*Overlap, error)
 			sum.at = max(sum.at, r.at)
 		}
 		if sum.changes > 0 {
-			o.Restated = &Restated{At: time.UnixMilli(sum.at).UTC(), Changes: int64(sum.changes)}
+			o.Restated = &counters.Restated{At: time.UnixMilli(sum.at).UTC(), Changes: int64(sum.changes)}
 		}
 		o.Leaves, o.Complete = p.leaves, o.complete(p.to)
 		return memo.Answer{Value: o, Weight: len(p.leaves), Final: o.Complete}, nil

@@ -292,7 +292,7 @@ func (r *run) of(sets []*roaring.Bitmap, b period.Bucket) []*roaring.Bitmap {
 }
 
 // restated adds up what came late to a bucket's days.
-func (r *run) restated(f *facts, b period.Bucket) *Restated {
+func (r *run) restated(f *facts, b period.Bucket) *counters.Restated {
 	lo, hi := r.in(b)
 	var all restated
 	for _, i := range r.at[lo:hi] {
@@ -302,7 +302,7 @@ func (r *run) restated(f *facts, b period.Bucket) *Restated {
 	if all.changes == 0 {
 		return nil
 	}
-	return &Restated{At: time.UnixMilli(all.at).UTC(), Changes: int64(all.changes)}
+	return &counters.Restated{At: time.UnixMilli(all.at).UTC(), Changes: int64(all.changes)}
 }
 
 // union never changes its operands, and may be one of them.
@@ -343,7 +343,7 @@ func (h *head) known(from time.Time, n uint64) *Number {
 func (h *head) complete(to time.Time) bool { return h.AsOf != nil && !to.After(*h.AsOf) }
 
 // span is a row's part that all answers share.
-func (h *head) span(b period.Bucket, r *Restated) span {
+func (h *head) span(b period.Bucket, r *counters.Restated) span {
 	return span{Label: b.Label, From: b.From.In(h.loc), To: b.To.In(h.loc), Restated: r, Complete: h.complete(b.To)}
 }
 

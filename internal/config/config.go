@@ -125,7 +125,9 @@ func Default() Config {
 // Complete fills what follows from other options: the demo project, and each project's zone and late window.
 func (c *Config) Complete() {
 	if len(c.Projects) == 0 {
-		c.Projects = []Project{{Spec: project.Spec{ID: "demo"}}}
+		c.Projects = []Project{{Spec: project.Spec{
+			ID: "demo", Breakdowns: []project.Breakdown{{Event: "page_view", Props: []string{"page", "referrer"}}}, // what rollcall.js sends
+		}}}
 	}
 	for i := range c.Projects {
 		c.Projects[i].Complete(c.Zone, c.LateWindow)

@@ -31,7 +31,8 @@ type Spec struct {
 	AddrRate   limit.Rate     `json:"address_rate" koanf:"address_rate"` // events from each client address; zero = limits.address_rate
 	SyncRate   limit.Rate     `json:"sync_rate" koanf:"sync_rate"`       // calls that wait for their result, by each key; zero = limits.sync_rate
 	Frequency  []Frequency    `json:"frequency" koanf:"frequency"`
-	Exact      []string       `json:"exact" koanf:"exact"`   // events whose users are counted exactly too; * for all events together; nil = just that
+	Exact      []string       `json:"exact" koanf:"exact"` // events whose users are counted exactly too; * for all events together; nil = just that
+	Breakdowns []Breakdown    `json:"breakdowns" koanf:"breakdowns"`
 	Closed     bool           `json:"closed" koanf:"closed"` // its keys open nothing; what is counted stays
 }
 
@@ -40,6 +41,13 @@ type Frequency struct {
 	Event string         `json:"event" koanf:"event"`
 	Limit int            `json:"limit" koanf:"limit"`
 	Per   clock.Duration `json:"per" koanf:"per"`
+}
+
+// Breakdown names props by whose values an event is counted.
+type Breakdown struct {
+	Event string   `json:"event" koanf:"event"` // * for all events together
+	Props []string `json:"props" koanf:"props"`
+	Top   int      `json:"top,omitempty" koanf:"top"` // values of a prop on a day, beyond which they count as (other); 0 = 1000
 }
 
 // What a project does with events that have no user.
@@ -63,6 +71,9 @@ const (
 	maxLate      = 400 * 24 * time.Hour
 	maxName      = 64 // bytes of an event's or a key's name
 	maxExact     = 100
+	maxBreakdown = 100 // events
+	maxProps     = 10  // of one event
+	maxTop       = 10_000
 )
 
 // AnyEvent stands for all events together.
@@ -119,6 +130,39 @@ func (s *Spec) Check(fault func(field, text string)) {
 	}
 	s.checkFrequency(add)
 	s.checkExact(add)
+	s.checkBreakdowns(add)
+}
+
+func (s *Spec) checkBreakdowns(add func(field, format string, args ...any)) {
+	if len(s.Breakdowns) > maxBreakdown {
+		add("breakdowns", "%d events: at most %d", len(s.Breakdowns), maxBreakdown)
+		return
+	}
+	isName := func(name string) bool { return name != "" && len(name) <= maxName && utf8.ValidString(name) }
+	seen := map[string]bool{}
+	for i, b := range s.Breakdowns {
+		at := fmt.Sprintf("breakdowns[%d].", i)
+		if !isName(b.Event) {
+			add(at+"event", "want an event's name of 1 to %d bytes, or *", maxName)
+		} else if seen[b.Event] {
+			add(at+"event", "%q is there twice", b.Event)
+		}
+		seen[b.Event] = true
+		if len(b.Props) < 1 || len(b.Props) > maxProps {
+			add(at+"props", "%d props: want 1 to %d", len(b.Props), maxProps)
+			continue
+		}
+		props := map[string]bool{}
+		for k, prop := range b.Props {
+			if !isName(prop) || props[prop] {
+				add(fmt.Sprintf("%sprops[%d]", at, k), "want a prop's name of 1 to %d bytes, each once", maxName)
+			}
+			props[prop] = true
+		}
+		if b.Top < 0 || b.Top > maxTop {
+			add(at+"top", "%d: want 1 to %d", b.Top, maxTop)
+		}
+	}
 }
 
 func (s *Spec) checkExact(add func(field, format string, args ...any)) {

@@ -39,6 +39,7 @@ type Options struct {
 	Counts    Counter
 	Users     UserCounter
 	Cohorts   *users.Cohorts
+	Breakdown Breaker
 	Drops     Accountant
 	Directory *project.Directory
 	Projects  *project.Store

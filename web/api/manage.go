@@ -27,6 +27,7 @@ func viewProject(p *project.Project) projectView {
 	v.Origins = append([]string{}, v.Origins...) // [] rather than null, which slices.Concat would make of nothing
 	v.Frequency = append([]project.Frequency{}, v.Frequency...)
 	v.Exact = append([]string{}, v.Exact...)
+	v.Breakdowns = append([]project.Breakdown{}, v.Breakdowns...)
 	return v
 }
 
@@ -102,19 +103,22 @@ func strict(body []byte, v any) error {
 
 // patch replaces the fields that body has. Lists are replaced as a whole: decoding into the old one would let its items shine through.
 func patch(body []byte, s *project.Spec) error {
-	origins, frequency, exact := s.Origins, s.Frequency, s.Exact
-	s.Origins, s.Frequency, s.Exact = nil, nil, nil
+	old := *s
+	s.Origins, s.Frequency, s.Exact, s.Breakdowns = nil, nil, nil, nil
 	if err := strict(body, s); err != nil {
 		return err
 	}
 	if s.Origins == nil {
-		s.Origins = origins
+		s.Origins = old.Origins
 	}
 	if s.Frequency == nil {
-		s.Frequency = frequency
+		s.Frequency = old.Frequency
 	}
 	if s.Exact == nil {
-		s.Exact = exact
+		s.Exact = old.Exact
+	}
+	if s.Breakdowns == nil {
+		s.Breakdowns = old.Breakdowns
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ type document struct {
 	}
 	Tags  []struct{ Name, Description string }
 	Paths ordered[struct {
-		Parameters               []parameter
+		Parameters                    []parameter
 		Get, Post, Put, Patch, Delete *operation
 	}]
 	Components struct {
