@@ -73,9 +73,6 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 	p.shard = shardOf(q.o.Shards, r.Project, metric)
 	p.metric, p.base = metric, keyBase(p.shard, r.Project)
 	p.hoursSince, p.daysSince = now.Add(-q.o.Keep.Hours), now.Add(-q.o.Keep.Days)
-	if err := p.layOut(r.Interval); err != nil {
-		return nil, err
-	}
 	ask := func(ctx context.Context) (memo.Answer, error) {
 		c, err := q.read(ctx, &r, &p)
 		if err != nil {
@@ -102,6 +99,9 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 const maxTime = 5 * time.Second
 
 func (q *Query) read(ctx context.Context, r *CountsRequest, p *plan) (*Counts, error) {
+	if err := p.layOut(r.Interval); err != nil {
+		return nil, err
+	}
 	f, err := p.fetch(ctx, q.o.Redis)
 	if err != nil {
 		return nil, err

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -224,6 +226,7 @@ func TestCrash(t *testing.T) {
 	}
 	settled(t, s, c)
 	compare(t, s, c)
+	compareUsers(t, s, c)
 
 	// Everything once more, after a clean restart: all duplicates.
 	s.stop()
@@ -234,6 +237,7 @@ func TestCrash(t *testing.T) {
 		t.Fatalf("an old request sent again: %d %+v, want %d duplicates", status, a, perRequest)
 	}
 	compare(t, s, c)
+	compareUsers(t, s, c)
 	s.stop()
 }
 
@@ -269,20 +273,26 @@ func compare(t *testing.T, s *server, c *crowd) {
 	clean := realtest.Redis(t, "hll-sparse-max-bytes 0").Client()
 	for k, want := range c.pv {
 		name, day, _ := strings.Cut(k, ":")
-		hours, err := own.HVals(ctx, found(t, own, "rc:{*}:counters:demo:pv:"+name+":"+day)).Result()
+		hours, err := own.HGetAll(ctx, found(t, own, "rc:{*}:counters:demo:pv:"+name+":"+day)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := 0
-		for _, h := range hours {
+		got, late := 0, 0
+		for field, h := range hours {
 			n, err := strconv.Atoi(h)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got += n
+			switch field {
+			case "late":
+				late = n
+			case "late_at":
+			default:
+				got += n
+			}
 		}
-		if got != want {
-			t.Errorf("PV of %s: %d, want %d", k, got, want)
+		if got != want || late != want { // all days are over
+			t.Errorf("PV of %s: %d, of them late %d; want %d", k, got, late, want)
 		}
 		stored, err := own.Get(ctx, found(t, own, "rc:{*}:counters:demo:uv:"+name+":"+day)).Result()
 		if err != nil {
@@ -305,6 +315,41 @@ func compare(t *testing.T, s *server, c *crowd) {
 			t.Errorf("the sketch of %s differs from a clean one", k)
 		}
 	}
+}
+
+// compareUsers holds the exact users of each day, and of all days together, against the truth.
+func compareUsers(t *testing.T, s *server, c *crowd) {
+	t.Helper()
+	days, all := map[string]map[string]bool{}, map[string]bool{}
+	for k, users := range c.users {
+		_, day, _ := strings.Cut(k, ":")
+		if days[day] == nil {
+			days[day] = map[string]bool{}
+		}
+		maps.Copy(days[day], users)
+		maps.Copy(all, users)
+	}
+	var got string
+	want := fmt.Sprint("total ", len(all))
+	for _, day := range slices.Sorted(maps.Keys(days)) {
+		want += fmt.Sprint(", ", day, " ", len(days[day]))
+	}
+	path := "/v1/users?from=" + c.from.Format(time.DateOnly) + "&to=" + c.from.AddDate(0, 0, 3).Format(time.DateOnly)
+	until(t, want, func() bool { // its shards are committed beside those of counters
+		var u struct {
+			Rows []struct {
+				Label string
+				Exact struct{ Value int }
+			}
+			Total struct{ Exact struct{ Value int } }
+		}
+		s.ask(path, &u)
+		got = fmt.Sprint("total ", u.Total.Exact.Value)
+		for _, r := range u.Rows {
+			got += fmt.Sprint(", ", r.Label, " ", r.Exact.Value)
+		}
+		return got == want
+	})
 }
 
 // found is the one key that matches.

@@ -117,9 +117,6 @@ func (q *Query) Breakdown(ctx context.Context, r Request) (*Breakdown, error) {
 	metric := metricOf(r.Event)
 	p := &plan{r: r, from: from, to: to, metric: metric, prop: string(ident.AppendEscaped(nil, r.Prop)), shard: shardOf(q.o.Shards, r.Project, metric)}
 	p.base = keyBase(p.shard, r.Project)
-	if err := p.layOut(); err != nil {
-		return nil, err
-	}
 	key := fmt.Sprintf("breakdown %d %d %d %d %s %s %s", r.Interval, r.Limit, from.UnixMilli(), to.UnixMilli(), r.Zone, metric, p.prop)
 	v, err := q.o.Memo.Do(ctx, memo.Question{Project: r.Project, Key: key, To: to}, maxTime, func(ctx context.Context) (memo.Answer, error) {
 		b, err := q.read(ctx, p, now)
@@ -230,6 +227,9 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, error) {
+	if err := p.layOut(); err != nil {
+		return nil, err
+	}
 	home := ident.Shard(q.o.Shards, p.r.Project)
 	pipe := q.o.Redis.Pipeline()
 	asof := projection.AskAsOf(ctx, pipe, p.shard, Name)

@@ -27,6 +27,10 @@ const (
 	maxSegments        = 65_536 // segments of first days that are known to be allocated
 	maxCells           = 65_536 // sets that are known
 	askAtOnce          = 1000   // reads of one pipeline
+
+	sealAfter = 10 * time.Minute // from the end of a day: what comes then is rare
+	sealEvery = time.Minute
+	sealMost  = 256 // sets at once
 )
 
 // Options of a Projection.
@@ -48,6 +52,7 @@ type Projection struct {
 	projects map[string]*project
 	held     int64 // bytes of all mirrors
 	cells    int   // sets that are known
+	sealed   int64 // when tails of days that are over were last folded, by receive time
 	segments map[string]struct{}
 
 	// Of the batch.
@@ -151,7 +156,40 @@ func (p *Projection) Project(ctx context.Context, b *projection.Batch, tx *proje
 			return err
 		}
 	}
+	if err := p.seal(b, tx); err != nil {
+		return err
+	}
 	p.forget()
+	return nil
+}
+
+// seal folds the tails of days that are over: their sets will be read often, and hardly be written again.
+func (p *Projection) seal(b *projection.Batch, tx *projection.Tx) error {
+	received := int64(0)
+	for i := range b.Records {
+		received = max(received, b.Records[i].Received)
+	}
+	if received < p.sealed+sealEvery.Milliseconds() {
+		return nil
+	}
+	p.sealed = received
+	var over []*set
+	for _, pr := range p.projects {
+		pr.each(func(s *set) {
+			if s.tail > 0 && s.exists && s.bits != nil && !projection.Expiring(max(s.expiry, s.goes), p.now) && !s.dying &&
+				s.day.To+sealAfter.Milliseconds() <= received && len(over) < sealMost {
+				over = append(over, s)
+			}
+		})
+	}
+	for _, s := range over {
+		value, err := encode(s.bits, s.restated)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", s.key, err)
+		}
+		tx.Do(s.shard, "SET", s.key, value, "KEEPTTL")
+		s.base, s.tail = len(value)-setHeader, 0
+	}
 	return nil
 }
 
@@ -391,6 +429,7 @@ type stored struct {
 	renoted bool  // restated is to be written
 	dying   bool  // it may be gone before the commit, so all of it is written
 	expiry  int64 // set in this epoch, unix milliseconds
+	goes    int64 // when it goes, as it was loaded; 0 = it was made in this epoch
 	size    int64 // of bits, counted in held
 }
 
@@ -436,6 +475,7 @@ func (p *Projection) load(ctx context.Context, sets []*set, tx *projection.Tx) e
 			}
 			ttl := ttls[i].Val()
 			s.dying = ttl >= 0 && ttl < time.Hour
+			s.goes = p.now + ttl.Milliseconds()
 		}
 	}
 	return nil

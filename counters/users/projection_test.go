@@ -211,6 +211,36 @@ func TestWriteAmplification(t *testing.T) {
 	}
 }
 
+// When a day has been over for a while, its sets have no tails.
+func TestTailsOfPastDaysAreFolded(t *testing.T) {
+	ctx := context.Background()
+	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
+	tails := func() (n int) {
+		for _, key := range d.RDB.Keys(ctx, "rc:{*}:users:demo:on:*:2026-11-30").Val() {
+			set, err := decode(d.RDB.Get(ctx, key).Val())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += set.tail
+		}
+		return n
+	}
+	for i := range 200 {
+		d.write(view(fmt.Sprint("u", i), at(t, "2026-11-30T10:00:00Z")))
+		d.Run(1)
+	}
+	if tails() == 0 {
+		t.Fatal("no tails: the test wants some")
+	}
+	d.clock.Set(at(t, "2026-12-01T00:11:00Z"))
+	d.write(view("u1", d.clock.Now()))
+	d.Run(1)
+	if n := tails(); n != 0 {
+		t.Errorf("%d bytes of tails are left", n)
+	}
+	d.check()
+}
+
 // The projection reads nothing for users who are new to the project on a day that it knows.
 func TestNewUsersCostNoRead(t *testing.T) {
 	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
