@@ -49,6 +49,8 @@ fuzz: ## every fuzz target for TIME each (30s)
 bench: need build ## compare with the naive design and with the floor, side by side
 	go build -o bin/bench ./cmd/bench
 	bin/bench $(ARGS)
+	go test -run - -bench 'Sets|Write' -benchtime 1x -timeout 30m ./counters/users
+	go test -run - -bench 'Month|Kept' ./counters/users
 
 crash: need ## the crash tests in large: 2 M events through kills, failovers, cut and delayed commits, two projectors
 	ROLLCALL_CRASH_EVENTS=2000000 ROLLCALL_CRASH_KILLS=40 go test -count=1 -timeout 60m -v -run Crash ./cmd/rollcall
