@@ -92,15 +92,12 @@ func usersCommand() *cobra.Command {
 			}
 			rows = append(rows, cells)
 		}
+		for _, r := range rows {
+			m.unknown = m.unknown || used[1] && r[1] == "-" || used[2] && r[2] == "-"
+		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s, %s\n\n", *event, a.Zone)
-		rows = columns(rows, used)
-		for _, r := range rows {
-			for _, cell := range r[1:] {
-				m.unknown = m.unknown || cell == "-" && r[0] != "total"
-			}
-		}
-		writeTable(&b, rows)
+		writeTable(&b, columns(rows, used))
 		b.WriteString("\nThe total counts each user once.\n")
 		m.write(&b)
 		return b.String(), nil
