@@ -3,9 +3,11 @@ package counters
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -187,6 +189,22 @@ func (d *driver) want(r CountsRequest, want string) {
 	}
 }
 
+// ownName tells which names have metrics of their own: the first Options.Names of each project.
+func (d *driver) ownNames() map[string]map[string]bool {
+	own := map[string]map[string]bool{}
+	for _, r := range d.journal {
+		for _, e := range r.Events {
+			if own[e.Project] == nil {
+				own[e.Project] = map[string]bool{}
+			}
+			if len(own[e.Project]) < d.p.o.Names {
+				own[e.Project][e.Name] = true
+			}
+		}
+	}
+	return own
+}
+
 // model is what Redis must hold, made the plain way.
 type model struct {
 	pv     map[string]map[string]int64
@@ -197,7 +215,7 @@ type model struct {
 
 func (d *driver) model() *model {
 	m := &model{map[string]map[string]int64{}, map[string]int64{}, map[string]*registers{}, map[string]int64{}}
-	keep := Keep{}.OrDefault()
+	keep, own := Keep{}.OrDefault(), d.ownNames()
 	for _, r := range d.journal {
 		for _, e := range r.Events {
 			loc := d.zones[e.Project]
@@ -210,7 +228,11 @@ func (d *driver) model() *model {
 				until := ceilDay(max(to.UnixMilli(), r.Received)) + keep.Milliseconds()
 				m.expiry[key] = max(m.expiry[key], until/1000)
 			}
-			for _, name := range []string{metricOf(e.Name), Any} {
+			metric := Other
+			if own[e.Project][e.Name] {
+				metric = metricOf(e.Name)
+			}
+			for _, name := range []string{metric, Any} {
 				base := keyBase(shardOf(testShards, e.Project, name), e.Project)
 				pv := pvKey(base, name, day.Label)
 				if m.pv[pv] == nil {
@@ -245,6 +267,13 @@ func (d *driver) model() *model {
 func (d *driver) check() {
 	d.t.Helper()
 	ctx, m := context.Background(), d.model()
+	for project, names := range d.ownNames() {
+		key := namesKey(keyBase(homeOf(testShards, project), project))
+		got := d.rdb.SMembers(ctx, key).Val()
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(maps.Keys(names))) {
+			d.t.Fatalf("%s has %q, want %q", key, got, slices.Sorted(maps.Keys(names)))
+		}
+	}
 	found := 0
 	for _, key := range d.keys() {
 		found++
@@ -295,14 +324,14 @@ func (d *driver) expiry(key string) int64 {
 	return int64(at/time.Second) - d.shift
 }
 
-// keys are those of counters.
+// keys are those of counters, but for the lists of names.
 func (d *driver) keys() []string {
 	d.t.Helper()
 	keys, err := d.rdb.Keys(context.Background(), "rc:{*}:counters:*").Result()
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return keys
+	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasSuffix(key, ":names") })
 }
 
 // randomRecords makes a journal of several projects, zones and names around two clock changes, with skewed users.

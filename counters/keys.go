@@ -10,6 +10,12 @@ import (
 // never meet.
 const Any = "*"
 
+// Other is the metric of the events whose names came when the project had as many names as it may have. As Any, no event's name is written so.
+const Other = "**"
+
+// DefaultNames is how many event names a project has that are counted each by itself.
+const DefaultNames = 2000
+
 // metricOf is an event's name as it stands in keys.
 func metricOf(event string) string { return string(ident.AppendEscaped(nil, event)) }
 
@@ -20,6 +26,15 @@ func shardOf(shards int, project, metric string) int { return ident.Shard(shards
 func keyBase(shard int, project string) string {
 	return "rc:{" + ident.Tag(shard) + "}:counters:" + project + ":"
 }
+
+// namesKey holds the names of a project's events, as they were sent: the first DefaultNames that came. SET, in the shard of the project. No TTL.
+// Writer: the projection counters.
+//
+//	rc:{0a}:counters:demo:names
+func namesKey(base string) string { return base + "names" }
+
+// homeOf is the shard of what a project has once.
+func homeOf(shards int, project string) int { return ident.Shard(shards, project) }
 
 // totalKey holds a metric's PV since the beginning. STRING, a decimal integer. No TTL. Writer: the projection counters.
 //
@@ -51,6 +66,10 @@ func uvHourKey(base, metric, hour string) string { return base + "uvh:" + metric
 
 // Keys describes every key of this room for docs/KEYS.md.
 var Keys = []ident.KeyDoc{
+	{
+		Pattern: "rc:{SS}:counters:<project>:names", Type: "SET: names of events that are counted each by itself, at most 2,000", TTL: "none",
+		Writer: "projection counters", Example: "rc:{0a}:counters:demo:names",
+	},
 	{
 		Pattern: "rc:{SS}:counters:<project>:total:<metric>", Type: "STRING: PV since the beginning", TTL: "none", Writer: "projection counters",
 		Example: "rc:{0d}:counters:demo:total:page_view",

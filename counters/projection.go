@@ -2,6 +2,7 @@ package counters
 
 import (
 	"context"
+	"fmt"
 	"time"
 	"unsafe"
 
@@ -18,6 +19,7 @@ const Name = "counters"
 type Options struct {
 	// Zone is a project's zone; nil for a project that is not known, whose events then count in UTC.
 	Zone        func(project string) *time.Location
+	Names       int         // event names of a project, beyond which they count as Other; 0 = DefaultNames
 	MirrorBytes int64       // memory for mirrors of sketches; 0 = 64 MiB
 	Keep        Keep        // zero = defaults
 	Clock       clock.Clock // nil = the machine's
@@ -58,6 +60,9 @@ type project struct {
 	cutter  *period.Cutter
 	metrics map[string]*metric // by event name
 	any     *metric
+	other   *metric
+	names   map[string]struct{} // that have metrics of their own
+	home    int                 // shard of names
 	batch   uint32
 }
 
@@ -119,6 +124,9 @@ func NewProjection(o Options) *Projection {
 	if o.MirrorBytes == 0 {
 		o.MirrorBytes = 64 << 20
 	}
+	if o.Names == 0 {
+		o.Names = DefaultNames
+	}
 	if o.Clock == nil {
 		o.Clock = clock.System{}
 	}
@@ -151,7 +159,10 @@ func (p *Projection) Project(ctx context.Context, b *projection.Batch, tx *proje
 				continue
 			}
 			if pr == nil || pr.id != e.Project {
-				pr = p.project(e.Project, tx)
+				var err error
+				if pr, err = p.project(ctx, e.Project, tx); err != nil {
+					return err
+				}
 			}
 			hour := pr.cutter.Cut(e.Time)
 			var mk mark
@@ -216,18 +227,21 @@ func (p *Projection) settle() {
 	p.visits = p.visits[:0]
 }
 
-func (p *Projection) project(id string, tx *projection.Tx) *project {
+func (p *Projection) project(ctx context.Context, id string, tx *projection.Tx) (*project, error) {
 	pr := p.projects[id]
 	if pr != nil && pr.batch == p.batch {
-		return pr
+		return pr, nil
 	}
 	zone := p.o.Zone(id)
 	if zone == nil {
 		zone = time.UTC
 	}
 	if pr == nil {
-		pr = &project{id: string([]byte(id)), zone: zone, cutter: period.NewCutter(zone), metrics: map[string]*metric{}}
-		pr.any = newMetric(pr.id, Any, tx)
+		pr = &project{id: string([]byte(id)), zone: zone, cutter: period.NewCutter(zone), metrics: map[string]*metric{}, home: homeOf(tx.Shards(), id)}
+		pr.any, pr.other = newMetric(pr.id, Any, tx), newMetric(pr.id, Other, tx)
+		if err := pr.loadNames(ctx, tx); err != nil {
+			return nil, err
+		}
 		p.projects[pr.id] = pr
 	}
 	if pr.zone != zone { // changed meanwhile: other buckets from here on
@@ -235,8 +249,40 @@ func (p *Projection) project(id string, tx *projection.Tx) *project {
 		p.dropCells(pr, func(uint32) bool { return true })
 	}
 	pr.batch = p.batch
-	pr.any.applied = tx.Applied(pr.any.shard)
-	return pr
+	pr.any.applied, pr.other.applied = tx.Applied(pr.any.shard), tx.Applied(pr.other.shard)
+	return pr, nil
+}
+
+func (pr *project) loadNames(ctx context.Context, tx *projection.Tx) error {
+	rdb, err := tx.Read(ctx)
+	if err != nil {
+		return err
+	}
+	key := namesKey(keyBase(pr.home, pr.id))
+	names, err := rdb.SMembers(ctx, key).Result()
+	if err != nil {
+		return fmt.Errorf("load %s: %w", key, err)
+	}
+	pr.names = make(map[string]struct{}, len(names))
+	for _, name := range names {
+		pr.names[name] = struct{}{}
+	}
+	return nil
+}
+
+// admits tells whether a name has a metric of its own: those do that came first. Wherever a replay begins it decides the same, since a name that
+// is not among the first when it comes never is.
+func (p *Projection) admits(pr *project, name string, tx *projection.Tx) bool {
+	if _, has := pr.names[name]; has {
+		return true
+	}
+	if len(pr.names) >= p.o.Names {
+		return false
+	}
+	name = string([]byte(name)) // it aliases the record
+	pr.names[name] = struct{}{}
+	tx.Do(pr.home, "SADD", namesKey(keyBase(pr.home, pr.id)), name)
+	return true
 }
 
 func newMetric(project, name string, tx *projection.Tx) *metric {
@@ -253,9 +299,13 @@ func (p *Projection) metric(pr *project, name string, tx *projection.Tx) *metric
 		return slot.metric
 	}
 	m := pr.metrics[name]
-	if m == nil {
+	switch {
+	case m != nil:
+	case p.admits(pr, name, tx):
 		m = newMetric(pr.id, metricOf(name), tx)
 		pr.metrics[string([]byte(name))] = m
+	default:
+		m = pr.other
 	}
 	m.applied = tx.Applied(m.shard)
 	*slot = nameSlot{pr, name, m}
@@ -372,6 +422,7 @@ func (p *Projection) dropCells(pr *project, which func(seen uint32) bool) {
 		}
 	}
 	p.dropCellsOf(pr.any, which)
+	p.dropCellsOf(pr.other, which)
 }
 
 func (p *Projection) dropCellsOf(m *metric, which func(seen uint32) bool) {

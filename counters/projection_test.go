@@ -18,11 +18,11 @@ import (
 // Batches are cut at random, commits reach all shards, some or none, and after those that fail everything is read again: PV and registers must be
 // the model's all the same.
 func TestModel(t *testing.T) {
-	for seed, o := range []struct{ mirrors, cells int }{{4096, maxCells}, {4096, maxCells}, {3, maxCells}, {0, maxCells}, {40, 60}} {
+	for seed, o := range []struct{ mirrors, cells, names int }{{4096, maxCells, 100}, {4096, maxCells, 3}, {3, maxCells, 100}, {0, maxCells, 4}, {40, 60, 2}} {
 		t.Run(fmt.Sprintf("seed=%d/mirrors=%d/cells=%d", seed, o.mirrors, o.cells), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(seed), 7))
 			d := newDriver(t, at(t, "2026-11-01T20:00:00Z")) // the day on which New York's clock goes back
-			d.p.maxCells = o.cells
+			d.p.maxCells, d.p.o.Names = o.cells, o.names
 			d.p.mirrors.limit = o.mirrors
 			d.p.o.MirrorBytes = int64(o.mirrors) * hllRegisters
 			d.randomRecords(rnd, 300)
@@ -264,6 +264,36 @@ func TestReplayOfTheDead(t *testing.T) {
 	if n != 6 {
 		t.Errorf("%d period keys, want 6", n)
 	}
+}
+
+// A public key that sends random names makes no more keys than the names that a project may have.
+func TestRD08_RandomNames(t *testing.T) {
+	d := newDriver(t, at(t, "2026-11-30T12:00:00Z"))
+	d.p.o.Names = 50
+	d.write(view("u1", at(t, "2026-11-30T10:00:00Z")))
+	for i := range 20 {
+		var events []event.Event
+		for k := range 1000 {
+			e := view(fmt.Sprint("u", k%5), at(t, "2026-11-30T10:00:00Z"))
+			e.Name = fmt.Sprint("x", i*1000+k)
+			events = append(events, e)
+		}
+		d.write(events...)
+		d.run()
+		if i == 10 {
+			d.p.Reset()
+		}
+	}
+	if n := len(d.keys()); n != (50+2)*4 {
+		t.Errorf("%d keys, want those of 50 names, of any and of the others", n)
+	}
+	day := CountsRequest{From: "2026-11-30", To: "2026-12-01"}
+	d.want(day, "2026-11-30 1/1, total 1/1")
+	day.Event = Other
+	d.want(day, "2026-11-30 19951/5, total 19951/5")
+	day.Event = Any
+	d.want(day, "2026-11-30 20001/5, total 20001/5")
+	d.check()
 }
 
 func TestRD12_HotMetric(t *testing.T) {

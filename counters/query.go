@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,7 +49,7 @@ func NewQuery(o QueryOptions) *Query {
 type CountsRequest struct {
 	Project  string
 	Zone     *time.Location
-	Event    string      // Any for all events
+	Event    string      // Any for all events, Other for those without a metric of their own
 	From, To string      // dates in the zone or RFC 3339 instants on a full local hour, [From, To); To "" = the end of today
 	Period   string      // today, yesterday, 7d, …: whole days, the last of them today
 	Interval period.Kind // of the rows
@@ -66,9 +67,9 @@ func (q *Query) Counts(ctx context.Context, r CountsRequest) (*Counts, error) {
 	if r.Event == "" || len(r.Event) > event.MaxName {
 		return nil, apperr.New(apperr.Invalid, "bad_event", "An event's name has 1 to %d bytes; * stands for any event.", event.MaxName).On("event")
 	}
-	metric := Any
-	if r.Event != Any {
-		metric = metricOf(r.Event)
+	metric := r.Event
+	if metric != Any && metric != Other {
+		metric = metricOf(metric)
 	}
 	p.shard = shardOf(q.o.Shards, r.Project, metric)
 	p.metric, p.base = metric, keyBase(p.shard, r.Project)
@@ -397,3 +398,20 @@ func (f *fetched) restated(parts []part) *Restated {
 }
 
 func fault(err error, code, what string) error { return projection.ReadFault(err, Name, code, what) }
+
+// Names of a project's events.
+type Names struct {
+	Project string   `json:"project"`
+	Names   []string `json:"names"` // in order
+	Limit   int      `json:"limit"` // names beyond it are counted together, as the event **
+}
+
+// Names lists the events that are counted each by itself. Errors: Unavailable (redis_unavailable), Internal (damaged_count).
+func (q *Query) Names(ctx context.Context, project string) (*Names, error) {
+	names, err := q.o.Redis.SMembers(ctx, namesKey(keyBase(homeOf(q.o.Shards, project), project))).Result()
+	if err != nil {
+		return nil, fault(err, "damaged_count", "The list of names")
+	}
+	slices.Sort(names)
+	return &Names{project, append([]string{}, names...), DefaultNames}, nil
+}

@@ -45,6 +45,7 @@ type node struct {
 	salts       *visitor.Salts
 	cohorts     *users.Cohorts
 	memo        *memo.Memo
+	absent      *memo.Absent
 	sketchError prometheus.Histogram // how far sketches were from the truth
 	projector   *projection.Projector
 	ingest      *ingest.Ingest
@@ -59,7 +60,7 @@ type node struct {
 
 // newNode opens every part. On an error nothing is left open.
 func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, err error) {
-	n := &node{c: c, log: log, memo: memo.New(clock.System{}), sketchError: newSketchError()}
+	n := &node{c: c, log: log, memo: memo.New(clock.System{}), absent: memo.NewAbsent(clock.System{}), sketchError: newSketchError()}
 	n.life, n.endLife = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -97,9 +98,12 @@ func newNode(ctx context.Context, c config.Config, log *slog.Logger) (_ *node, e
 		DedupWindow: time.Duration(c.Dedup.Window),
 		Check:       n.redis.CheckServer,
 		Exclusive:   c.Journal.URL == "",
-		Committed:   n.memo.Committed,
-		Log:         log.With("part", "projector"),
-		Clock:       clock.System{},
+		Committed: func(records []projection.Record) {
+			n.memo.Committed(records)
+			n.absent.Committed(records)
+		},
+		Log:   log.With("part", "projector"),
+		Clock: clock.System{},
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func (n *node) api() (api.Options, error) {
 		Ingest: n.ingest,
 		Counts: counts,
 		Users: users.NewQuery(users.QueryOptions{
-			Redis: n.redis.Read, Shards: c.Shards, Clock: now, Memo: n.memo, Counts: counts, Budget: int64(c.Limits.QueryBytes),
+			Redis: n.redis.Read, Shards: c.Shards, Clock: now, Memo: n.memo, Absent: n.absent, Counts: counts, Budget: int64(c.Limits.QueryBytes),
 			Limit: time.Duration(c.Limits.QueryTime), Differs: n.sketchError.Observe,
 		}),
 		Cohorts:   n.cohorts,

@@ -207,7 +207,7 @@ func BenchmarkMonth(b *testing.B) {
 	days := month30(b, rdb, at(b, "2026-08-03T00:00:00Z"))
 	c := clock.NewManual(days[len(days)-1].To.Add(time.Hour))
 	ask := func() *Query {
-		return NewQuery(QueryOptions{Redis: rdb, Shards: benchShards, Clock: c, Memo: memo.New(c), Counts: counters.NewQuery(counters.QueryOptions{Redis: rdb, Shards: benchShards, Clock: c})})
+		return NewQuery(QueryOptions{Redis: rdb, Shards: benchShards, Clock: c, Memo: memo.New(c), Absent: memo.NewAbsent(c), Counts: counters.NewQuery(counters.QueryOptions{Redis: rdb, Shards: benchShards, Clock: c})})
 	}
 	about := About{Project: "demo", Zone: time.UTC, Exact: []string{"*"}, From: days[0].Label, To: days[30].Label}
 	bare := func() (n uint64) {

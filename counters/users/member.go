@@ -35,6 +35,12 @@ func (q *Query) Member(ctx context.Context, r OverlapRequest, user string) (*Mem
 	ctx, cancel := context.WithTimeout(ctx, q.o.Limit)
 	defer cancel()
 	m := &Membership{Project: r.Project, User: user}
+	absent, ticket := q.o.Absent.Has(r.Project, user)
+	if absent {
+		now := q.o.Clock.Now().UTC()
+		m.AsOf = &now
+		return m, nil
+	}
 	shard, o, known, err := q.dict.LookUp(ctx, r.Project, user)
 	if err != nil {
 		return nil, err
@@ -49,6 +55,9 @@ func (q *Query) Member(ctx context.Context, r OverlapRequest, user string) (*Mem
 	}
 	if !f.asof.IsZero() {
 		m.AsOf = &f.asof
+	}
+	if !known {
+		q.o.Absent.Note(r.Project, user, ticket)
 	}
 	return m, nil
 }

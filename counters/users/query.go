@@ -21,12 +21,13 @@ import (
 	"github.com/rollcall/rollcall/internal/period"
 )
 
-// QueryOptions of a Query. Redis, Shards, Clock, Memo and Counts must be set.
+// QueryOptions of a Query. Redis, Shards, Clock, Memo, Absent and Counts must be set.
 type QueryOptions struct {
 	Redis  redis.UniversalClient // only read from: may be a replica
 	Shards int
 	Clock  clock.Clock
 	Memo   *memo.Memo
+	Absent *memo.Absent
 	Counts *counters.Query // answers what is asked of sketches
 	Budget int64           // bytes of sets that one question may read; 0 = 256 MiB
 	Limit  time.Duration   // time that one question may take; 0 = 10 s

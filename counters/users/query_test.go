@@ -20,11 +20,13 @@ import (
 	"github.com/rollcall/rollcall/internal/event"
 	"github.com/rollcall/rollcall/internal/memo"
 	"github.com/rollcall/rollcall/internal/period"
+	"github.com/rollcall/rollcall/internal/projection"
+	"github.com/rollcall/rollcall/internal/realtest"
 )
 
 func (d *driver) query(change ...func(*QueryOptions)) *Query {
 	o := QueryOptions{
-		Redis: d.RDB, Shards: testShards, Clock: d.clock, Memo: memo.New(d.clock),
+		Redis: d.RDB, Shards: testShards, Clock: d.clock, Memo: memo.New(d.clock), Absent: memo.NewAbsent(d.clock),
 		Counts: counters.NewQuery(counters.QueryOptions{Redis: d.RDB, Shards: testShards, Clock: d.clock}),
 	}
 	for _, f := range change {
@@ -434,16 +436,94 @@ func TestStampede(t *testing.T) {
 	}
 }
 
+// A question for a user whom the project never had reaches Redis once, until he comes.
+func TestUnknownUsersAreRemembered(t *testing.T) {
+	ctx := context.Background()
+	d := newDriver(t, at(t, "2026-12-03T12:00:00Z"))
+	d.views("2026-12-03T10:00:00Z", "u1")
+	d.Run(1)
+	var commands atomic.Int64
+	rdb := d.server.Client()
+	rdb.AddHook(&counter{all: &commands})
+	absent := memo.NewAbsent(d.clock)
+	q := d.query(func(o *QueryOptions) { o.Redis, o.Absent = rdb, absent })
+	r := OverlapRequest{Project: "demo", Zone: time.UTC, Exact: []string{"*"}, Expression: Expression{Event: "*", Period: "today"}}
+	ask := func() *Membership {
+		m, err := q.Member(ctx, r, "u2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	ask()
+	n := commands.Load()
+	if m := ask(); m.Known || m.Member || commands.Load() != n {
+		t.Errorf("%+v, %d commands for the second question", m, commands.Load()-n)
+	}
+	d.views("2026-12-03T11:00:00Z", "u2")
+	b := projection.Batch{Records: d.Journal[1:]}
+	if err := d.Batch(1, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.Records[0].Events[0].First = true // as package ordinal has it
+	absent.Committed(b.Records)
+	if m := ask(); !m.Known || !m.Member {
+		t.Errorf("%+v after he came", m)
+	}
+}
+
+// HL-04: questions are answered by a replica, which refuses every command that may write.
+func TestHL04_AReplicaAnswers(t *testing.T) {
+	ctx := context.Background()
+	d := crowd(t, 8)
+	replica := realtest.Redis(t)
+	replica.ReplicaOf(d.server)
+	replica.WaitInSync(d.server)
+	q := d.query(func(o *QueryOptions) { o.Redis = replica.Client() })
+	about := d.about("demo", "2026-10-14", "2026-10-20")
+	u, err := q.Users(ctx, Request{About: about, Event: "*", Interval: period.Day, Method: Exact})
+	if err != nil || u.Total.Exact.Value == 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if _, err := q.Active(ctx, ActiveRequest{About: about, Event: "*", Interval: period.Day}); err != nil {
+		t.Error(err)
+	}
+	if _, err := q.Retention(ctx, RetentionRequest{About: about, Cohort: First, Start: "*", Return: "*", Interval: period.Day}); err != nil {
+		t.Error(err)
+	}
+	r := OverlapRequest{Project: "demo", Zone: about.Zone, Exact: about.Exact, Expression: Expression{Not: &Expression{Event: "*", Period: "7d"}}}
+	if _, err := q.Overlap(ctx, r); err != nil {
+		t.Error(err)
+	}
+	if m, err := q.Members(ctx, r, 10, ""); err != nil || len(m.Users) == 0 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if m, err := q.Member(ctx, r, "u1"); err != nil || !m.Known {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 // counter counts the readings of a store.
 type counter struct {
 	redis.Hook
 	pipelines atomic.Int64
+	all       *atomic.Int64 // commands; may be nil
 }
 
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.all != nil {
+			c.all.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
 func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.all != nil {
+			c.all.Add(int64(len(cmds)))
+		}
 		for _, cmd := range cmds {
 			if cmd.Name() == "strlen" {
 				c.pipelines.Add(1)
