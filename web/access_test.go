@@ -53,7 +53,7 @@ var needs = map[string]project.Scope{
 	"POST /v1/a": project.Write, "POST /v1/g": project.Write, "POST /v1/b": project.Write,
 
 	"GET /v1/counts": project.Read, "GET /v1/counts.csv": project.Read,
-	"GET /v1/breakdown": project.Read, "GET /v1/breakdown.csv": project.Read,
+	"GET /v1/names": project.Read, "GET /v1/breakdown": project.Read, "GET /v1/breakdown.csv": project.Read,
 	"GET /v1/users": project.Read, "GET /v1/users.csv": project.Read, "GET /v1/active": project.Read, "GET /v1/active.csv": project.Read,
 	"GET /v1/retention": project.Read, "GET /v1/retention.csv": project.Read, "POST /v1/users/count": project.Read,
 	"POST /v1/users/member": project.Read, "POST /v1/users/list": project.Admin, "GET /v1/cohorts": project.Read,

@@ -33,6 +33,7 @@ func (s *Server) routes(a *api.API) {
 	}
 	s.get("/v1/counts", read(a.Counts))
 	s.get("/v1/counts.csv", read(a.Counts))
+	s.get("/v1/names", read(a.Names))
 	s.get("/v1/breakdown", read(a.Breakdown))
 	s.get("/v1/breakdown.csv", read(a.Breakdown))
 	s.get("/v1/users", read(a.Users))

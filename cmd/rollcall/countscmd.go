@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollcall/rollcall/counters"
 )
 
 func countsCommand() *cobra.Command {
@@ -26,6 +28,34 @@ func countsCommand() *cobra.Command {
 		err := json.Unmarshal(answer, &s)
 		return s.table(*event, *interval), err
 	}
+	return cmd
+}
+
+func namesCommand() *cobra.Command {
+	var out outputFlags
+	cmd := &cobra.Command{
+		Use:   "names",
+		Short: "List the names of events that are counted",
+		Long:  "Names lists the events that are counted each by itself: the first 2,000 names that came. Others count in *, and together as the event **.",
+		Args:  cobra.NoArgs,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := newClient(cmd)
+		if err != nil {
+			return err
+		}
+		var a counters.Names
+		if err := c.ask(cmd.Context(), "GET", "/v1/names", nil, &a); err != nil {
+			return err
+		}
+		rows := [][]string{{"EVENT"}}
+		for _, name := range a.Names {
+			rows = append(rows, []string{out.text(name)})
+		}
+		return out.print(cmd.OutOrStdout(), a.Names, rows)
+	}
+	clientFlags(cmd)
+	out.flags(cmd)
 	return cmd
 }
 

@@ -55,7 +55,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().String("config", "", "configuration file (default rollcall.yaml, if there is one; or ROLLCALL_CONFIG)")
-	root.AddCommand(serveCommand(), importCommand(), countsCommand(), breakdownCommand(), usersCommand(), activeCommand(), retentionCommand(), overlapCommand(), cohortsCommand(),
+	root.AddCommand(serveCommand(), importCommand(), countsCommand(), namesCommand(), breakdownCommand(), usersCommand(), activeCommand(), retentionCommand(), overlapCommand(), cohortsCommand(),
 		dropsCommand(), projectsCommand(), keysCommand(), rebuildCommand(), configCommand(), versionCommand())
 	return root
 }

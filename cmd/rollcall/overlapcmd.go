@@ -131,7 +131,7 @@ func overlapCommand() *cobra.Command {
 			if err := c.ask(cmd.Context(), "POST", "/v1/users/member", map[string]any{"expression": e, "user": user}, &m); err != nil {
 				return err
 			}
-			rows := [][]string{{"USER", "KNOWN", "MEMBER"}, {m.User, strconv.FormatBool(m.Known), strconv.FormatBool(m.Member)}}
+			rows := [][]string{{"USER", "KNOWN", "MEMBER"}, {out.text(m.User), strconv.FormatBool(m.Known), strconv.FormatBool(m.Member)}}
 			return out.print(cmd.OutOrStdout(), m, rows)
 		}
 		var o struct {
@@ -187,7 +187,7 @@ func listMembers(cmd *cobra.Command, c *client, e *users.Expression, out *output
 			rows = append(rows, []string{"USER"})
 		}
 		for _, u := range page.Users {
-			rows = append(rows, []string{u})
+			rows = append(rows, []string{out.text(u)})
 		}
 		first = false
 		if err := out.print(cmd.OutOrStdout(), nil, rows); err != nil {

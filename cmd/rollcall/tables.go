@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rollcall/rollcall/counters"
 )
 
 // ask sends a request with a JSON body (nil = none) and reads the answer into to. What is no success is an error.
@@ -49,6 +51,14 @@ func (o *outputFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&o.asCSV, "csv", false, "print CSV")
 	cmd.MarkFlagsMutuallyExclusive("json", "csv")
+}
+
+// text is a client's text as a cell: in CSV no formula, on a terminal nothing that it would obey.
+func (o *outputFlags) text(s string) string {
+	if o.asCSV {
+		return counters.Cell(s)
+	}
+	return printable(s)
 }
 
 // print writes rows, of which the first is the header, or v as JSON.

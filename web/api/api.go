@@ -25,8 +25,9 @@ type Accepter interface {
 	Accept(context.Context, ingest.Request) (*ingest.Result, error)
 }
 
-// Counter answers /v1/counts; *counters.Query is one.
+// Counter answers /v1/counts and /v1/names; *counters.Query is one.
 type Counter interface {
+	Names(ctx context.Context, project string) (*counters.Names, error)
 	Counts(context.Context, counters.CountsRequest) (*counters.Counts, error)
 }
 

@@ -44,6 +44,17 @@ func (a *API) Counts(c *gin.Context, who Caller) (err error) {
 	return sendTable(c, counts)
 }
 
+// Names is GET /v1/names: the events that are counted each by itself.
+func (a *API) Names(c *gin.Context, who Caller) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), queryTimeout)
+	defer cancel()
+	names, err := a.o.Counts.Names(ctx, who.Project.ID)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, http.StatusOK, names)
+}
+
 // table is an answer that has rows.
 type table interface{ WriteCSV(io.Writer) error }
 
