@@ -62,7 +62,9 @@ func (r *rooms) Accept(_ context.Context, q ingest.Request) (*ingest.Result, err
 	return &ingest.Result{Received: 1, Accepted: 1}, nil
 }
 
-func (r *rooms) Names(context.Context, string) (*counters.Names, error) { return &counters.Names{}, nil }
+func (r *rooms) Names(context.Context, string) (*counters.Names, error) {
+	return &counters.Names{}, nil
+}
 
 func (r *rooms) Counts(_ context.Context, q counters.CountsRequest) (*counters.Counts, error) {
 	r.counts = q

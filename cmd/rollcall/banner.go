@@ -37,11 +37,19 @@ func (n *node) banner(w io.Writer, url string) error {
 	if n.keys.write != "" {
 		fmt.Fprintf(&b, "\nSend an event and ask for the count:\n\n"+
 			"  curl -sS '%s/v1/events?wait=2s' -H 'Authorization: Bearer %s' -d '{\"event\":\"page_view\",\"user\":\"u42\"}'\n"+
-			"  %s counts --event page_view --data %s\n", url, n.keys.write, shellWord(os.Args[0]), shellWord(n.c.Data))
+			"  %s counts --event page_view --data %s%s\n", url, n.keys.write, shellWord(os.Args[0]), shellWord(n.c.Data), n.named())
 	}
 	b.WriteString("\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// named is the flag that names the configured project, if there are others.
+func (n *node) named() string {
+	if n.dir.Only() == nil {
+		return " --project " + n.c.Projects[0].ID
+	}
+	return ""
 }
 
 func (n *node) bannerKeys(line func(name, format string, args ...any), show bool) {

@@ -16,8 +16,9 @@ func breakdownCommand() *cobra.Command {
 		Use:   "breakdown",
 		Short: "Ask for the most frequent values of a prop",
 		Long: "Breakdown asks how often an event came (PV) and from how many users (UV), by the values of a prop that the project names in its breakdowns. Values\n" +
-			"beyond what a day may have are (other), events without the prop (none); the sum is always the event's PV. UV is of whole days.",
-		Example: "  rollcall projects update shop --breakdown page_view=page,channel\n  rollcall breakdown --event page_view --prop page --period today --limit 20",
+			"beyond what a day may have are (other), events without the prop (none); the sum is the event's PV. UV is of whole days.",
+		Example: "  rollcall breakdown --event page_view --prop page --period today --limit 20\n" +
+			"  rollcall projects update shop --breakdown page_view=page,channel",
 	}
 	q := newQuestion(cmd, "/v1/breakdown")
 	q.text("event", "*", "name of the event, * for any")
@@ -25,6 +26,9 @@ func breakdownCommand() *cobra.Command {
 	q.span("7d")
 	q.text("interval", "", "hour, day, week or month: the most frequent values of each (default: of the whole range)")
 	q.text("limit", "10", "values, at most 1000")
+	if err := cmd.MarkFlagRequired("prop"); err != nil {
+		panic(err) // there is no such flag
+	}
 	q.table = func(answer []byte) (string, error) {
 		var a breakdown.Breakdown
 		if err := json.Unmarshal(answer, &a); err != nil {
@@ -34,16 +38,18 @@ func breakdownCommand() *cobra.Command {
 		rows[len(rows)-1].Label = "total"
 		table := [][]string{{"value", "PV", "share", "UV"}}
 		var m marks
+		partly, estimates := false, false
 		for i := range rows {
 			r := &rows[i]
-			head := rowHead{Label: r.Label, Complete: r.Complete || i == len(rows)-1}
+			head := rowHead{Label: r.Label, Complete: r.Complete}
 			if !r.Known {
-				m.unknown = true
+				head.Label, partly = head.Label+" ‡", true
 			}
 			table = append(table, []string{m.label(&head), strconv.FormatInt(r.PV, 10), "", ""})
 			line := func(name string, v *breakdown.Value) {
 				uv := "-"
 				if v.UV != nil {
+					estimates = true
 					uv = strconv.FormatInt(v.UV.Value, 10)
 				}
 				table = append(table, []string{"  " + printable(name), strconv.FormatInt(v.PV, 10), percent(&v.Share), uv})
@@ -64,9 +70,11 @@ func breakdownCommand() *cobra.Command {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s by %s, %s\n\n", a.Query.Event, a.Query.Prop, a.Zone)
 		writeTable(&b, table)
-		if m.unknown {
-			b.WriteString("The event is broken down by the prop only since later: rows before are not known.\n")
-			m.unknown = false
+		if estimates {
+			b.WriteString("\nUV is an estimate, standard error 0.81 %.\n")
+		}
+		if partly && a.Since != nil {
+			fmt.Fprintf(&b, "\n‡ the event is broken down by the prop only since %s: these are numbers of what came since\n", instant(*a.Since))
 		}
 		m.write(&b)
 		return b.String(), nil

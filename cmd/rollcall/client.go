@@ -135,6 +135,9 @@ type refusal struct {
 }
 
 func (e *refusal) Error() string {
+	if e.Code == "project_required" {
+		return "there are several projects: name one with --project (rollcall projects list)"
+	}
 	s := fmt.Sprintf("the server says %d %s: %s", e.Status, e.Code, e.Detail)
 	for _, x := range [][2]string{{"field", e.Field}, {"limit", e.Limit}, {"option", e.Option}, {"request", e.RequestID}} {
 		if x[1] != "" {

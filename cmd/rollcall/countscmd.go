@@ -105,7 +105,7 @@ func (s *series) table(event, interval string) string {
 	}
 	m.write(&b)
 	if gone {
-		b.WriteString("- no longer kept: sketches of hours and days have a keep time\n")
+		b.WriteString("\n- no longer kept: sketches of hours and days have a keep time\n")
 	}
 	return b.String()
 }

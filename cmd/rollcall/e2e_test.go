@@ -213,7 +213,7 @@ func TestDD06_AnIDBelongsToItsProject(t *testing.T) {
 			t.Errorf("counts --project %s: exit %d\n%s%s", project, code, out, errs)
 		}
 	}
-	if _, errs, code := cli(t, dir, "counts"); code != 1 || !strings.Contains(errs, "project_required") {
+	if _, errs, code := cli(t, dir, "counts"); code != 1 || !strings.Contains(errs, "--project") {
 		t.Errorf("counts without a project: exit %d, %s", code, errs)
 	}
 	if _, err := os.Stat(filepath.Join(dir, writeName)); !os.IsNotExist(err) {

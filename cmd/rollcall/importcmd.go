@@ -92,6 +92,10 @@ func importFile(cmd *cobra.Command, c *client, path string, f importFlags) error
 		if errors.Is(err, context.Canceled) {
 			err = errors.New("interrupted")
 		}
+		var no *refusal
+		if errors.As(err, &no) && im.sum == (summary{}) {
+			return err // nothing has begun
+		}
 		return fmt.Errorf("%w\n%s so far; run the same import again to finish it: nothing counts twice", err, im.sum)
 	}
 	out := cmd.OutOrStdout()

@@ -20,6 +20,7 @@ const (
 	adminName = "admin.key" // opens every project
 	writeName = "write.key"
 	readName  = "read.key"
+	pidName   = "pid" // of the running server
 	urlName   = "url" // where the running server answers; for the other subcommands
 )
 

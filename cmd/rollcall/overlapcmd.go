@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rollcall/rollcall/counters"
 	"github.com/rollcall/rollcall/counters/users"
 )
 
@@ -106,7 +107,7 @@ func overlapCommand() *cobra.Command {
 		Short: "Count the users who meet conditions, exactly",
 		Long:  "Overlap counts the users who meet conditions, lists them (--list, takes an admin key) or tells of one whether he does (--user).\n\n" + conditionHelp,
 		Example: "  rollcall overlap '*@2016-01-01..2017-01-01' '!*@2015-01-01..2016-01-01'\n" +
-			"  rollcall overlap --any buy@30d cohort:vips\n  rollcall overlap --user u42 '*@yesterday'",
+			"  rollcall overlap --any '*@yesterday' 'first:*@7d'\n  rollcall overlap --user u42 '*@yesterday'",
 	}
 	expression := expressionFlags(cmd)
 	clientFlags(cmd)
@@ -146,24 +147,57 @@ func overlapCommand() *cobra.Command {
 				From  time.Time `json:"from"`
 				To    time.Time `json:"to"`
 				Users uint64    `json:"users"`
+
+				Not    bool   `json:"not,omitempty"`
+				Cohort string `json:"cohort,omitempty"`
 			} `json:"leaves"`
-			Complete bool `json:"complete"`
+			Complete bool               `json:"complete"`
+			Restated *counters.Restated `json:"restated,omitempty"`
 		}
 		if err := c.ask(cmd.Context(), "POST", "/v1/users/count", map[string]any{"expression": e}, &o); err != nil {
 			return err
 		}
-		rows := [][]string{{"EVENT", "FROM", "TO", "USERS"}}
+		rows := [][]string{{"CONDITION", "FROM", "TO", "USERS"}}
 		for _, l := range o.Leaves {
-			name := l.Event
+			name := out.text(l.Event)
 			if l.First {
 				name = "first " + name
 			}
+			if l.Not {
+				name = "not " + name
+			}
+			if l.Cohort != "" {
+				name = "cohort " + l.Cohort + ": " + name
+			}
 			rows = append(rows, []string{name, l.From.Format(time.DateOnly), l.To.Format(time.DateOnly), strconv.FormatUint(l.Users, 10)})
 		}
-		rows = append(rows, []string{"the whole", "", "", o.Users.String()})
-		return out.print(cmd.OutOrStdout(), o, rows)
+		rows = append(rows, []string{whole(e), "", "", o.Users.String()})
+		if err := out.print(cmd.OutOrStdout(), o, rows); err != nil || out.asJSON || out.asCSV {
+			return err
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "\nof %d users that the project has had; zone %s\n", o.Of, o.Zone)
+		if !o.Complete {
+			b.WriteString("not everything up to the end of the latest range is counted yet\n")
+		}
+		if o.Restated != nil {
+			b.WriteString("changed by events that came when their day was over; --json says when and by how much\n")
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), b.String())
+		return err
 	}
 	return cmd
+}
+
+// whole names what the last row of a table is.
+func whole(e *users.Expression) string {
+	switch {
+	case len(e.And) > 1:
+		return "all of them"
+	case len(e.Or) > 1:
+		return "any of them"
+	}
+	return "users"
 }
 
 // listMembers prints page after page.

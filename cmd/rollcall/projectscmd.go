@@ -32,7 +32,7 @@ type projectRow struct {
 	Created time.Time `json:"created,omitzero"`
 }
 
-var projectHeader = []string{"PROJECT", "ZONE", "LATE", "ANONYMOUS", "BOTS", "KEY RATE", "ADDRESS RATE", "SYNC RATE", "RULES", "STATE", "SOURCE"}
+var projectHeader = []string{"PROJECT", "ZONE", "LATE", "ANONYMOUS", "BOTS", "KEY RATE", "ADDRESS RATE", "SYNC RATE", "RULES", "EXACT", "BREAKDOWNS", "STATE", "SOURCE"}
 
 func (p *projectRow) cells() []string {
 	state := "open"
@@ -41,8 +41,27 @@ func (p *projectRow) cells() []string {
 	}
 	return []string{
 		p.ID, p.Zone, p.LateWindow.String(), p.Anonymous, p.Bots, p.KeyRate.String(), p.AddrRate.String(), p.SyncRate.String(),
-		strconv.Itoa(len(p.Frequency)), state, p.Source,
+		strconv.Itoa(len(p.Frequency)), list(p.Exact), list(p.brokenDown()), state, p.Source,
 	}
+}
+
+// list is names as a cell.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "-"
+	}
+	shown := make([]string, len(names))
+	for i, name := range names {
+		shown[i] = printable(name)
+	}
+	return strings.Join(shown, " ")
+}
+
+func (p *projectRow) brokenDown() (texts []string) {
+	for _, b := range p.Breakdowns {
+		texts = append(texts, b.Event+"="+strings.Join(b.Props, ","))
+	}
+	return texts
 }
 
 func projectsList() *cobra.Command {
@@ -213,10 +232,11 @@ func projectsUpdate() *cobra.Command {
 	var out outputFlags
 	var closed bool
 	cmd := &cobra.Command{
-		Use:     "update ID",
-		Short:   "Change a project's settings",
-		Example: "  rollcall projects update shop --key-rate '5000/s burst 20000'\n  rollcall projects update shop --closed=false",
-		Args:    cobra.ExactArgs(1),
+		Use:   "update ID",
+		Short: "Change a project's settings",
+		Example: "  rollcall projects update shop --key-rate '5000/s burst 20000'\n  rollcall projects update shop --exact '*' --exact buy\n" +
+			"  rollcall projects update shop --breakdown page_view=page,channel\n  rollcall projects update shop --closed=false",
+		Args: cobra.ExactArgs(1),
 	}
 	settings := projectFlags(cmd)
 	cmd.Flags().BoolVar(&closed, "closed", false, "its keys open nothing; --closed=false opens it again")

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,11 +61,13 @@ func serve(cmd *cobra.Command, c config.Config, again func() (config.Config, err
 	n.reloadOnHangup(again)
 
 	url := baseURL(listener.Addr(), c.TLS.Cert != "")
-	urlFile := filepath.Join(c.Data, urlName)
-	if err := os.WriteFile(urlFile, []byte(url+"\n"), 0o644); err != nil {
-		return errors.Join(err, n.stop(c.Shutdown))
+	for name, text := range map[string]string{urlName: url, pidName: strconv.Itoa(os.Getpid())} {
+		file := filepath.Join(c.Data, name)
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+			return errors.Join(err, n.stop(c.Shutdown))
+		}
+		defer func() { err = errors.Join(err, os.Remove(file)) }()
 	}
-	defer func() { err = errors.Join(err, os.Remove(urlFile)) }()
 	if err := n.banner(cmd.OutOrStdout(), url); err != nil {
 		log.Warn("writing to stdout", "err", err)
 	}

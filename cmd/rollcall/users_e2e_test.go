@@ -121,9 +121,9 @@ func TestUsersOfRatings(t *testing.T) {
 		{[]string{"users", "--from", "2015-01-01", "--to", "2016-01-01", "--interval", "month"}, "total       69\n"},
 		{[]string{"active", "--from", "2015-01-01", "--to", "2016-01-01", "--interval", "month"}, "2015-11      17   13          2            2 "},
 		{[]string{"retention", "--from", "2015-01-01", "--to", "2016-01-01", "--interval", "month", "--periods", "2"}, "2015-11     13  100.0  15.4  15.4"},
-		{[]string{"overlap", "*@2016-01-01..2017-01-01", "!*@2015-01-01..2016-01-01"}, "the whole                          32\n"},
+		{[]string{"overlap", "*@2016-01-01..2017-01-01", "!*@2015-01-01..2016-01-01"}, "all of them                          32\n"},
 		{[]string{"cohorts", "save", "lost", "*@2015-01-01..2016-01-01", "!*@2016-01-01..2017-01-01"}, "lost"},
-		{[]string{"overlap", "cohort:lost", "--csv"}, "the whole,,,53\n"},
+		{[]string{"overlap", "cohort:lost", "--csv"}, "users,,,53\n"},
 		{[]string{"active", "--from", "2015-01-01", "--to", "2015-02-01", "--interval", "month", "--csv"}, "2015-01,2015-01-01T00:00:00Z,2015-02-01T00:00:00Z,5,1,3,1,4,2,5,0.116129,true,\n"},
 		{[]string{"cohorts", "delete", "lost"}, "lost is deleted"},
 	} {

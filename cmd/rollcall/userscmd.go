@@ -11,7 +11,17 @@ import (
 )
 
 // marks collects the footnotes of a table.
-type marks struct{ open, restated, unknown bool }
+type marks struct {
+	open, restated, unknown bool
+	since                   *time.Time // when what is asked for began to be counted, if that was later than the project
+}
+
+func (m *marks) why() string {
+	if m.since == nil {
+		return "what was kept has passed its keep time"
+	}
+	return "it is counted only since " + instant(*m.since)
+}
 
 // label is a row's first cell.
 func (m *marks) label(r *rowHead) string {
@@ -26,13 +36,17 @@ func (m *marks) label(r *rowHead) string {
 }
 
 func (m *marks) write(b *strings.Builder) {
+	if !m.open && !m.restated && !m.unknown {
+		return
+	}
+	b.WriteByte('\n')
 	for _, n := range []struct {
 		on   bool
 		text string
 	}{
 		{m.open, "* not everything up to its end is counted yet"},
 		{m.restated, "† changed by events that came when the day was over; --json says when and by how much"},
-		{m.unknown, "- not known: the event has no exact sets so far back, or what is kept has passed its keep time"},
+		{m.unknown, "- not known: " + m.why()},
 	} {
 		if n.on {
 			b.WriteString(n.text + "\n")
@@ -69,28 +83,24 @@ func usersCommand() *cobra.Command {
 	event := q.text("event", "*", "name of the event, * for any")
 	q.span("7d")
 	interval := q.text("interval", "day", "day, week or month; hour with --method hll")
-	q.text("method", "exact", "exact, hll or both")
+	method := q.text("method", "exact", "exact, hll or both")
 	q.table = func(answer []byte) (string, error) {
 		var a struct {
-			Zone  string    `json:"zone"`
-			Rows  []userRow `json:"rows"`
-			Total userRow   `json:"total"`
+			Zone  string     `json:"zone"`
+			Since *time.Time `json:"exact_since"`
+			Rows  []userRow  `json:"rows"`
+			Total userRow    `json:"total"`
 		}
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return "", err
 		}
-		var m marks
+		m := marks{since: a.Since}
 		rows := [][]string{{*interval, "exact", "hll", "real error"}}
-		used := make([]bool, 4)
-		used[0] = true
+		used := []bool{true, *method != "hll", *method != "exact", *method == "both"}
 		a.Total.Label = "total"
 		a.Total.Complete, a.Total.Restated = true, nil
 		for _, r := range append(a.Rows, a.Total) {
-			cells := []string{m.label(&r.rowHead), r.Exact.String(), r.HLL.String(), percent(r.Differ)}
-			for i, cell := range cells {
-				used[i] = used[i] || cell != "-"
-			}
-			rows = append(rows, cells)
+			rows = append(rows, []string{m.label(&r.rowHead), r.Exact.String(), r.HLL.String(), percent(r.Differ)})
 		}
 		for _, r := range rows {
 			m.unknown = m.unknown || used[1] && r[1] == "-" || used[2] && r[2] == "-"
@@ -98,7 +108,11 @@ func usersCommand() *cobra.Command {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s, %s\n\n", *event, a.Zone)
 		writeTable(&b, columns(rows, used))
-		b.WriteString("\nThe total counts each user once.\n")
+		b.WriteString("\nThe total counts each user once.")
+		if *method == "both" {
+			b.WriteString(" The real error is that of hll, in rows that are complete and have users.")
+		}
+		b.WriteByte('\n')
 		m.write(&b)
 		return b.String(), nil
 	}
@@ -141,8 +155,9 @@ func activeCommand() *cobra.Command {
 	interval := q.text("interval", "day", "day, week or month")
 	q.table = func(answer []byte) (string, error) {
 		var a struct {
-			Zone string `json:"zone"`
-			Rows []struct {
+			Zone  string     `json:"zone"`
+			Since *time.Time `json:"exact_since"`
+			Rows  []struct {
 				rowHead
 				Known       bool     `json:"known"`
 				Active      uint64   `json:"active"`
@@ -158,7 +173,7 @@ func activeCommand() *cobra.Command {
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return "", err
 		}
-		var m marks
+		m := marks{since: a.Since}
 		rows := [][]string{{*interval, "active", "new", "returning", "resurrected", "dormant", "7 days", "30 days", "stickiness"}}
 		for _, r := range a.Rows {
 			cells := []string{m.label(&r.rowHead)}
@@ -188,7 +203,7 @@ func retentionCommand() *cobra.Command {
 		Long: "Retention asks for a matrix: a row for each cohort, a column for each period after it. A cohort is who had an event for the first time in the\n" +
 			"row (first) or who had it at all (active). Classic counts who is back in just that period, rolling who is back in that one or later.",
 		Example: "  rollcall retention --from 2015-01-01 --to 2016-01-01 --interval month --periods 6\n" +
-			"  rollcall retention --cohort active --cohort-event buy --event '*' --kind rolling",
+			"  rollcall retention --cohort active --interval day --period 14d --kind rolling",
 	}
 	q := newQuestion(cmd, "/v1/retention")
 	q.span("84d")
@@ -207,8 +222,9 @@ func retentionCommand() *cobra.Command {
 				Periods int    `json:"periods"`
 				Kind    string `json:"kind"`
 			} `json:"query"`
-			Zone string `json:"zone"`
-			Rows []struct {
+			Zone  string     `json:"zone"`
+			Since *time.Time `json:"exact_since"`
+			Rows  []struct {
 				rowHead
 				Known bool   `json:"known"`
 				Size  uint64 `json:"size"`
@@ -224,9 +240,12 @@ func retentionCommand() *cobra.Command {
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return "", err
 		}
-		var m marks
-		head := []string{*interval, "users"}
-		for n := range a.Query.Periods + 1 {
+		m := marks{since: a.Since}
+		head, columns := []string{*interval, "users"}, 0
+		for _, r := range a.Rows {
+			columns = max(columns, len(r.Cells))
+		}
+		for n := range columns {
 			head = append(head, strconv.Itoa(n))
 		}
 		rows := [][]string{head}
@@ -242,7 +261,6 @@ func retentionCommand() *cobra.Command {
 			return s
 		}
 		for _, r := range a.Rows {
-			r.Complete = true // the cells say it
 			cells := []string{m.label(&r.rowHead), strconv.FormatUint(r.Size, 10)}
 			if !r.Known {
 				m.unknown = true
@@ -257,14 +275,14 @@ func retentionCommand() *cobra.Command {
 			rows = append(rows, cells)
 		}
 		mean := []string{"average", ""}
-		for _, x := range a.Average {
+		for _, x := range a.Average[:columns] {
 			mean = append(mean, part(x.Share, true))
 		}
 		rows = append(rows, mean)
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s %s, back by %s, %s, %%, %s\n\n", a.Query.Cohort, a.Query.Start, a.Query.Event, a.Query.Kind, a.Zone)
 		writeTable(&b, rows)
-		b.WriteString("\nThe average is over all users of the cohorts whose period is over.\n")
+		b.WriteString("\nThe averages leave out periods that are not over; each cohort counts by its users.\n")
 		m.write(&b)
 		return b.String(), nil
 	}

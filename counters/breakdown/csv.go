@@ -13,7 +13,7 @@ import (
 // range.
 func (b *Breakdown) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	err := out.Write([]string{"label", "from", "to", "kind", "value", "pv", "share", "uv", "uv_error", "complete"})
+	err := out.Write([]string{"label", "from", "to", "kind", "value", "pv", "share", "uv", "uv_error", "complete", "known"})
 	rows := b.Rows
 	if len(rows) == 0 {
 		rows = []Row{b.Total}
@@ -27,7 +27,7 @@ func (b *Breakdown) WriteCSV(w io.Writer) error {
 			}
 			e := out.Write([]string{
 				r.Label, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339), kind, counters.Cell(v.Value), strconv.FormatInt(v.PV, 10),
-				strconv.FormatFloat(v.Share, 'g', -1, 64), uv, promised, strconv.FormatBool(r.Complete),
+				strconv.FormatFloat(v.Share, 'g', -1, 64), uv, promised, strconv.FormatBool(r.Complete), strconv.FormatBool(r.Known),
 			})
 			if err == nil {
 				err = e
@@ -37,7 +37,7 @@ func (b *Breakdown) WriteCSV(w io.Writer) error {
 			line("value", v)
 		}
 		if r.Rest > 0 {
-			line("rest", Value{PV: r.Rest, Share: float64(r.Rest) / float64(r.PV)})
+			line("rest", Value{PV: r.Rest, Share: share(r.Rest, r.PV)})
 		}
 		if r.Other != nil {
 			line("other", *r.Other)

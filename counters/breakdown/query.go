@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -85,7 +86,7 @@ type Row struct {
 	Label    string    `json:"label"`
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
-	Known    bool      `json:"known"` // false: the event was not broken down by the prop yet
+	Known    bool      `json:"known"` // false: the event was not yet broken down by the prop when the row began; its numbers are of what came since
 	PV       int64     `json:"pv"`
 	Values   []Value   `json:"values"` // the most frequent ones; of equal ones the first by name
 	Rest     int64     `json:"rest"`   // PV of values that are less frequent
@@ -145,8 +146,15 @@ func (r *Request) check() error {
 			return nil
 		}
 	}
-	return apperr.New(apperr.Invalid, "not_broken_down", "The project does not count this event by this prop: name both in its breakdowns, and it will from then on.").
-		On("prop").Over("", "projects.breakdowns")
+	var have []string
+	for _, s := range r.Specs {
+		have = append(have, s.Event+" by "+strings.Join(s.Props, ", "))
+	}
+	if len(have) == 0 {
+		have = []string{"nothing"}
+	}
+	return apperr.New(apperr.Invalid, "not_broken_down", "The project does not count this event by this prop: name both in its breakdowns, and it will from then on. It counts %s.",
+		strings.Join(have, "; ")).On("prop").Over("", "projects.breakdowns")
 }
 
 // plan is what is read.
@@ -372,7 +380,7 @@ func newTally(row Row, counts []map[string]int64, limit int) *tally {
 	t := &tally{}
 	value := func(field, name string) Value {
 		n := sums[field]
-		return Value{Value: name, PV: n, Share: math.Round(float64(n)/float64(row.PV)*1e6) / 1e6}
+		return Value{Value: name, PV: n, Share: share(n, row.PV)}
 	}
 	row.Values = make([]Value, min(limit, len(fields)))
 	for i := range row.Values {
@@ -392,6 +400,8 @@ func newTally(row Row, counts []map[string]int64, limit int) *tally {
 	t.row = row
 	return t
 }
+
+func share(part, whole int64) float64 { return math.Round(float64(part)/float64(whole)*1e6) / 1e6 }
 
 // users unites the sketches of what is shown, where all parts of a row are days and their sketches are there.
 func (q *Query) users(ctx context.Context, p *plan, rows []rowPlan, tallies []*tally, now time.Time) error {

@@ -54,7 +54,7 @@ func (q *Query) Active(ctx context.Context, r ActiveRequest) (*ActiveUsers, erro
 	if r.Interval == period.Hour {
 		return nil, apperr.New(apperr.Invalid, "bad_interval", "Active users are counted by day, week or month.").On("interval")
 	}
-	metric, err := r.metric("event", r.Event)
+	metric, err := r.metric("event", r.Event, "")
 	if err != nil {
 		return nil, err
 	}

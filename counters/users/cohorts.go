@@ -47,6 +47,12 @@ func NewCohorts(kv KV, c clock.Clock) *Cohorts { return &Cohorts{kv, c} }
 
 func cohortPrefix(project string) string { return "cohort." + project + "." }
 
+// ValidCohort checks a cohort's name. Error: Invalid (bad_cohort_name).
+func ValidCohort(name string) error {
+	_, err := cohortKey("", name)
+	return err
+}
+
 func cohortKey(project, name string) (string, error) {
 	if ident.Project(name) != nil { // the same rule: people read it in URLs
 		return "", apperr.New(apperr.Invalid, "bad_cohort_name", "A cohort's name is 1 to %d characters of a-z, 0-9 and the hyphen.", ident.MaxProject).On("name")

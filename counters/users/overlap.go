@@ -130,6 +130,9 @@ type Leaf struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
 	Users uint64    `json:"users"`
+	// Not says that the leaf stands below an odd number of nots; Cohort is the cohort that it comes from, the outermost if they nest.
+	Not    bool   `json:"not,omitempty"`
+	Cohort string `json:"cohort,omitempty"`
 }
 
 // node is an expression that is ready to be evaluated.
@@ -149,6 +152,8 @@ type plan struct {
 	needAll bool // there is a not
 	key     []byte
 	to      time.Time // the latest end
+	not     bool      // on the way down: below an odd number of nots
+	inside  []string  // likewise: the cohorts
 }
 
 // prepare resolves cohorts and ranges.
@@ -187,13 +192,21 @@ func (p *plan) add(r *OverlapRequest, e *Expression, at string, depth int, now t
 	case e.Not != nil:
 		p.needAll = true
 		p.key = append(p.key, '!')
+		p.not = !p.not
 		n.not, err = p.add(r, e.Not, at+".not", depth+1, now)
+		p.not = !p.not
 	case e.Cohort != "":
+		if slices.Contains(p.inside, e.Cohort) {
+			return nil, badExpression(at, "the cohort %s uses itself", e.Cohort)
+		}
 		var saved Expression
 		if saved, err = r.Cohort(e.Cohort); err != nil {
 			return nil, err
 		}
-		return p.add(r, &saved, at+"("+e.Cohort+")", depth+1, now)
+		p.inside = append(p.inside, e.Cohort)
+		n, err = p.add(r, &saved, at+"("+e.Cohort+")", depth+1, now)
+		p.inside = p.inside[:len(p.inside)-1]
+		return n, err
 	default:
 		n.leaf, err = p.addLeaf(r, e, at, now)
 	}
@@ -205,7 +218,7 @@ func (p *plan) addLeaf(r *OverlapRequest, e *Expression, at string, now time.Tim
 		return 0, badExpression(at, "an expression has at most %d events, those of cohorts included", MaxLeaves)
 	}
 	a := About{Project: r.Project, Zone: r.Zone, Exact: r.Exact, From: e.From, To: e.To, Period: e.Period}
-	metric, err := a.metric(at+".event", e.Event)
+	metric, err := a.metric(at+".event", e.Event, "")
 	if err != nil {
 		return 0, err
 	}
@@ -224,12 +237,22 @@ func (p *plan) addLeaf(r *OverlapRequest, e *Expression, at string, now time.Tim
 	if e.First {
 		kind = First
 	}
-	p.leaves = append(p.leaves, Leaf{Event: e.Event, First: e.First, From: from.In(r.Zone), To: to.In(r.Zone)})
+	l := Leaf{Event: e.Event, First: e.First, From: from.In(r.Zone), To: to.In(r.Zone), Not: p.not}
+	if len(p.inside) > 0 {
+		l.Cohort = p.inside[0]
+	}
+	p.leaves = append(p.leaves, l)
 	p.runs = append(p.runs, p.c.days(kind, metric, from, to))
 	p.metrics = append(p.metrics, metric)
 	p.to = later(p.to, to)
 	p.key = fmt.Appendf(p.key, "%d %s %d %d;", kind, metric, from.UnixMilli(), to.UnixMilli())
 	return len(p.leaves) - 1, nil
+}
+
+// CheckOverlap tells whether an expression could be evaluated now. Errors: those of Overlap that do not hang on what is stored.
+func (q *Query) CheckOverlap(r OverlapRequest) error {
+	_, err := q.prepare(r)
+	return err
 }
 
 // eval is the set of a node in a shard. everybody has all ordinals. The result may be an operand: it is only read.
@@ -315,7 +338,8 @@ func (q *Query) Overlap(ctx context.Context, r OverlapRequest) (*Overlap, error)
 		for i := range p.leaves {
 			if l := &p.leaves[i]; o.known(l.From, 0) == nil {
 				return memo.Answer{}, apperr.New(apperr.Invalid, "not_known",
-					"The project has exact sets of %q only since %s, so who had it before is not known: begin there.", l.Event, o.Since.In(r.Zone).Format(time.RFC3339)).On("from")
+					"The project has exact sets of the event %q only since %s, so who had it before is not known: begin with %s.", l.Event,
+					o.Since.In(r.Zone).Format(time.RFC3339), period.Of(period.Day, *o.Since, r.Zone).Next(r.Zone).Label).On("from")
 			}
 		}
 		var sum restated

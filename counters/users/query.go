@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -118,7 +119,7 @@ func (q *Query) exact(ctx context.Context, r Request) (*Users, error) {
 	if r.Interval == period.Hour {
 		return nil, apperr.New(apperr.Invalid, "bad_interval", "Sets are kept by day: the interval is day, week or month; hours have method=hll.").On("interval")
 	}
-	metric, err := r.metric("event", r.Event)
+	metric, err := r.metric("event", r.Event, " Or ask with method=hll.")
 	if err != nil {
 		return nil, err
 	}
@@ -177,17 +178,20 @@ func (q *Query) answer(ctx context.Context, project, key string, to time.Time, a
 }
 
 // metric is an event's sets.
-func (a *About) metric(field, name string) (string, error) {
+func (a *About) metric(field, name, hint string) (string, error) {
 	if name == "" || len(name) > event.MaxName {
 		return "", apperr.New(apperr.Invalid, "bad_event", "An event's name has 1 to %d bytes; * stands for any event.", event.MaxName).On(field)
 	}
 	if !slices.Contains(a.Exact, name) {
 		return "", apperr.New(apperr.Invalid, "not_exact",
-			"The project has no exact sets of this event: name it in its exact events, and it will have them from then on; or ask with method=hll.").
+			"The project has no exact sets of the event %s: name it in the project's exact events, and there will be from then on.%s", clip(name), hint).
 			On(field).Over("", "projects.exact")
 	}
 	return metricOf(name), nil
 }
+
+// clip quotes what a client sent, and keeps it short.
+func clip(s string) string { return strconv.Quote(s[:min(len(s), event.MaxName)]) }
 
 // span reads the range, which must be of whole days.
 func (a *About) span(now time.Time) (from, to time.Time, err error) {

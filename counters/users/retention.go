@@ -74,11 +74,11 @@ func (q *Query) Retention(ctx context.Context, r RetentionRequest) (*Retention, 
 	if r.Interval == period.Hour {
 		return nil, apperr.New(apperr.Invalid, "bad_interval", "Retention is counted by day, week or month.").On("interval")
 	}
-	start, err := r.metric("cohort_event", r.Start)
+	start, err := r.metric("cohort_event", r.Start, "")
 	if err != nil {
 		return nil, err
 	}
-	back, err := r.metric("event", r.Return)
+	back, err := r.metric("event", r.Return, "")
 	if err != nil {
 		return nil, err
 	}

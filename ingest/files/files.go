@@ -69,7 +69,11 @@ func (e rowError) Error() string { return string(e) }
 
 // Open begins to read r, and with CSV reads the header. It fails if the options do not fit the format or the header.
 func Open(r io.Reader, o Options) (*Source, error) {
-	s := &Source{name: xxh3.HashString(o.Name)}
+	name := o.Name
+	if o.Event != "" { // the same lines as other events are other events
+		name += "\x00" + o.Event
+	}
+	s := &Source{name: xxh3.HashString(name)}
 	s.lines.init(r, &s.read)
 	props, err := mappings(o.Props)
 	if err != nil {
@@ -123,8 +127,8 @@ func (s *Source) Next() (Row, error) {
 	return row, nil
 }
 
-// appendID makes a row's id from the file's name, the line's number and its text: the same for each import of the same file, and
-// another for each row. It looks like a UUID (version 8, RFC 9562), which is what takes least room in the journal.
+// appendID makes a row's id from the file's name, the name of its events, the line's number and its text: the same for each import of the
+// same file as the same events, and another for each row. It looks like a UUID (version 8, RFC 9562), which is what takes least room in the journal.
 func (s *Source) appendID(dst []byte, line int64, text []byte) []byte {
 	h := xxh3.Hash128Seed(text, s.name^uint64(line)*0x9e3779b97f4a7c15)
 	b := h.Bytes()

@@ -188,11 +188,11 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// TestIDs: the same file gives the same ids, and each row another one; another name, place or content gives another id.
+// TestIDs: the same file gives the same ids, and each row another one; another file name, name of the events, place or content gives another id.
 func TestIDs(t *testing.T) {
-	ids := func(name, in string) []string {
+	ids := func(name, in string, event ...string) []string {
 		var out []string
-		for _, r := range all(t, strings.NewReader(in), Options{Format: NDJSON, Name: name}) {
+		for _, r := range all(t, strings.NewReader(in), Options{Format: NDJSON, Name: name, Event: strings.Join(event, "")}) {
 			var e struct{ ID string }
 			if err := json.Unmarshal(r.Event, &e); err != nil {
 				t.Fatal(err)
@@ -207,11 +207,11 @@ func TestIDs(t *testing.T) {
 		t.Error("a second reading gives other ids")
 	}
 	seen := map[string]bool{}
-	for _, id := range slices.Concat(a, ids("g", in), ids("f", strings.Repeat(`{"event":"b"}`+"\n", 1000))) {
+	for _, id := range slices.Concat(a, ids("g", in), ids("f", strings.Repeat(`{"event":"b"}`+"\n", 1000)), ids("f", in, "c"), ids("f", in, "d")) {
 		seen[id] = true
 	}
-	if len(seen) != 3000 {
-		t.Errorf("%d ids of 3000 rows", len(seen))
+	if len(seen) != 5000 {
+		t.Errorf("%d ids of 5000 rows", len(seen))
 	}
 	// These are in journals: they must never change.
 	if got, want := a[0], goldenID; got != want {

@@ -21,6 +21,7 @@ type UserCounter interface {
 	Retention(context.Context, users.RetentionRequest) (*users.Retention, error)
 	Overlap(context.Context, users.OverlapRequest) (*users.Overlap, error)
 	Member(context.Context, users.OverlapRequest, string) (*users.Membership, error)
+	CheckOverlap(users.OverlapRequest) error
 	Members(context.Context, users.OverlapRequest, int, string) (*users.Members, error)
 }
 
@@ -216,6 +217,20 @@ func (a *API) SaveCohort(c *gin.Context, who Caller) error {
 	}
 	if err := decode(c, &r); err != nil {
 		return err
+	}
+	// It must make sense now: its cohorts exist and do not come back to it, its events have sets.
+	check := a.overlap(c.Request.Context(), who, r.Expression)
+	saved := check.Cohort
+	check.Cohort = func(name string) (users.Expression, error) {
+		if name == c.Param("cohort") {
+			return r.Expression, nil
+		}
+		return saved(name)
+	}
+	if check.Expression = (users.Expression{Cohort: c.Param("cohort")}); users.ValidCohort(c.Param("cohort")) == nil {
+		if err := a.o.Users.CheckOverlap(check); err != nil {
+			return err
+		}
 	}
 	s, err := a.o.Cohorts.Put(c.Request.Context(), who.Project.ID, c.Param("cohort"), r.Expression)
 	if err != nil {
