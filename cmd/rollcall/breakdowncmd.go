@@ -45,7 +45,11 @@ func breakdownCommand() *cobra.Command {
 			if !r.Known {
 				head.Label, partly = head.Label+" ‡", true
 			}
-			table = append(table, []string{m.label(&head), strconv.FormatInt(r.PV, 10), "", ""})
+			pv := strconv.FormatInt(r.PV, 10)
+			if r.Expired {
+				pv, m.unknown = "-", true
+			}
+			table = append(table, []string{m.label(&head), pv, "", ""})
 			line := func(name string, v *breakdown.Value) {
 				uv := "-"
 				if v.UV != nil {

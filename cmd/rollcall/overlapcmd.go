@@ -66,11 +66,11 @@ func readExpression(cmd *cobra.Command, file string) (*users.Expression, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &users.Expression{}
-	if err := json.Unmarshal(b, e); err != nil {
+	e, err := users.ReadExpression(b)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return e, e.Check()
+	return e, nil
 }
 
 // parseCondition reads !first:buy@2015-01-01..2016-01-01.

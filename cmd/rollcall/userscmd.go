@@ -159,14 +159,13 @@ func activeCommand() *cobra.Command {
 			Since *time.Time `json:"exact_since"`
 			Rows  []struct {
 				rowHead
-				Known       bool     `json:"known"`
-				Active      uint64   `json:"active"`
-				New         uint64   `json:"new"`
-				Returning   uint64   `json:"returning"`
-				Resurrected uint64   `json:"resurrected"`
-				Dormant     uint64   `json:"dormant"`
-				Rolling7    uint64   `json:"rolling_7"`
-				Rolling30   uint64   `json:"rolling_30"`
+				Active      *uint64  `json:"active"`
+				New         *uint64  `json:"new"`
+				Returning   *uint64  `json:"returning"`
+				Resurrected *uint64  `json:"resurrected"`
+				Dormant     *uint64  `json:"dormant"`
+				Rolling7    *uint64  `json:"rolling_7"`
+				Rolling30   *uint64  `json:"rolling_30"`
 				Stickiness  *float64 `json:"stickiness"`
 			} `json:"rows"`
 		}
@@ -177,19 +176,22 @@ func activeCommand() *cobra.Command {
 		rows := [][]string{{*interval, "active", "new", "returning", "resurrected", "dormant", "7 days", "30 days", "stickiness"}}
 		for _, r := range a.Rows {
 			cells := []string{m.label(&r.rowHead)}
-			for _, n := range []uint64{r.Active, r.New, r.Returning, r.Resurrected, r.Dormant, r.Rolling7, r.Rolling30} {
-				if !r.Known {
+			for _, n := range []*uint64{r.Active, r.New, r.Returning, r.Resurrected, r.Dormant, r.Rolling7, r.Rolling30} {
+				if n == nil {
 					m.unknown = true
 					cells = append(cells, "-")
 					continue
 				}
-				cells = append(cells, strconv.FormatUint(n, 10))
+				cells = append(cells, strconv.FormatUint(*n, 10))
 			}
 			rows = append(rows, append(cells, percent(r.Stickiness)))
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s, %s\n\n", *event, a.Zone)
 		writeTable(&b, rows)
+		if a.Since != nil {
+			fmt.Fprintf(&b, "\nnew: for the first time since %s, when the event began to be counted exactly\n", instant(*a.Since))
+		}
 		m.write(&b)
 		return b.String(), nil
 	}

@@ -351,6 +351,44 @@ func TestRowsBeforeAreNotKnown(t *testing.T) {
 	}
 }
 
+// A prop that was named just now is not known to have had no values.
+func TestAPropNamedJustNowIsNotKnown(t *testing.T) {
+	d := newDriver(t, at(t, "2026-12-03T12:00:00Z"))
+	d.specs["demo"] = []Spec{{Event: "page_view", Props: []string{"page"}}}
+	if b := d.must(Request{Prop: "page", Period: "7d"}); !b.Total.Known || b.Since != nil {
+		t.Errorf("%+v of a project without events", b)
+	}
+	d.specs["demo"] = nil
+	d.write(view("u1", at(t, "2026-12-02T10:00:00Z"), "page", "/a"))
+	d.Run(1)
+	d.specs["demo"] = []Spec{{Event: "page_view", Props: []string{"page"}}}
+	if b := d.must(Request{Prop: "page", Period: "7d"}); b.Total.Known || b.Since == nil {
+		t.Errorf("%+v of a prop that has not begun", b)
+	}
+}
+
+// Hours that are no longer kept are not taken for hours without events.
+func TestExpiredHours(t *testing.T) {
+	ctx := context.Background()
+	d := newDriver(t, at(t, "2026-12-03T12:00:00Z"), Spec{Event: "page_view", Props: []string{"page"}})
+	for _, s := range []string{"2026-10-01T10:00:00Z", "2026-10-01T20:00:00Z", "2026-10-02T10:00:00Z"} {
+		d.write(view("u1", at(t, s), "page", "/a"))
+	}
+	d.Run(10)
+	r := Request{Prop: "page", From: "2026-10-01T05:00:00Z", To: "2026-10-03", Interval: period.Day}
+	if b := d.must(r); b.Total.PV != 3 || b.Total.Expired { // received today, so all is there; hours without events look the same
+		t.Errorf("%+v", b.Total)
+	}
+	d.RDB.Del(ctx, hourKey(keyBase(shardOf(testShards, "demo", "page_view"), "demo"), "page_view", "page", "2026-10-01T20:00+00:00"))
+	b := d.must(r)
+	if !b.Total.Expired || !b.Rows[0].Expired || b.Rows[1].Expired || b.Rows[1].PV != 1 || b.Total.PV != 0 {
+		t.Errorf("%+v", b)
+	}
+	if b := d.must(Request{Prop: "page", From: "2026-10-01", To: "2026-10-03"}); b.Total.PV != 3 || b.Total.Expired {
+		t.Errorf("whole days: %+v", b.Total)
+	}
+}
+
 // 100,000 pages on a day: the keys and their fields are bounded, all period keys go some day, and nothing is missing in the sum.
 func TestRD08_ScannersDoNotFillTheMemory(t *testing.T) {
 	ctx := context.Background()

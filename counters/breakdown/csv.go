@@ -20,6 +20,9 @@ func (b *Breakdown) WriteCSV(w io.Writer) error {
 	}
 	for i := range rows {
 		r := &rows[i]
+		if r.Expired {
+			continue
+		}
 		line := func(kind string, v Value) {
 			uv, promised := "", ""
 			if v.UV != nil {

@@ -64,10 +64,18 @@ type Request struct {
 type Breakdown struct {
 	Query Echo       `json:"query"`
 	Zone  string     `json:"zone"`
-	AsOf  *time.Time `json:"as_of"`                   // everything received before it is counted; null = nothing was applied yet
+	AsOf  *time.Time `json:"as_of"` // everything received before it is counted; null = nothing was applied yet
+	Kept  Kept       `json:"kept"`
 	Since *time.Time `json:"counted_since,omitempty"` // the event is broken down by the prop only since then
 	Rows  []Row      `json:"rows"`
 	Total Row        `json:"total"`
+}
+
+// Kept tells how far back answers are sure, but for what was imported later.
+type Kept struct {
+	Hours time.Time `json:"hours_since"` // PV by hour
+	Days  time.Time `json:"days_since"`  // PV by day
+	Users time.Time `json:"users_since"` // UV
 }
 
 // Echo is the question as it was understood.
@@ -92,6 +100,7 @@ type Row struct {
 	Rest     int64     `json:"rest"`   // PV of values that are less frequent
 	Other    *Value    `json:"other,omitempty"`
 	None     *Value    `json:"none,omitempty"`
+	Expired  bool      `json:"expired,omitempty"` // hours of it have passed their keep time: nothing is said of it
 	Complete bool      `json:"complete"`
 }
 
@@ -172,8 +181,10 @@ type plan struct {
 // part is a day, or an hour of one.
 type part struct {
 	period.Bucket
-	key   string
-	whole bool // a day
+	key     string
+	day     string // label
+	whole   bool   // a day
+	expired bool   // an hour that had events and is no longer kept
 }
 
 type rowPlan struct {
@@ -196,7 +207,7 @@ func (p *plan) layOut() error {
 	}
 	for _, d := range days {
 		if p.r.Interval != period.Hour && !d.From.Before(p.from) && !d.To.After(p.to) {
-			p.parts = append(p.parts, part{d, dayKey(p.base, p.metric, p.prop, d.Label), true})
+			p.parts = append(p.parts, part{Bucket: d, key: dayKey(p.base, p.metric, p.prop, d.Label), day: d.Label, whole: true})
 			continue
 		}
 		hours, err := period.Range(period.Hour, later(d.From, p.from), earlier(d.To, p.to), p.r.Zone, maxRows)
@@ -204,7 +215,7 @@ func (p *plan) layOut() error {
 			return err
 		}
 		for _, h := range hours {
-			p.parts = append(p.parts, part{h, hourKey(p.base, p.metric, p.prop, h.Label), false})
+			p.parts = append(p.parts, part{Bucket: h, key: hourKey(p.base, p.metric, p.prop, h.Label), day: d.Label})
 		}
 	}
 	at := 0
@@ -243,12 +254,14 @@ func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, e
 	asof := projection.AskAsOf(ctx, pipe, p.shard, Name)
 	since := pipe.HMGet(ctx, sinceKey(keyBase(home, p.r.Project)), "", sinceField(p.metric, p.prop))
 	sizes := make([]*redis.IntCmd, len(p.parts))
+	hoursSince := now.Add(-q.o.Keep.Hours)
 	for i := range p.parts {
 		sizes[i] = pipe.HLen(ctx, p.parts[i].key)
 	}
 	_, _ = pipe.Exec(ctx) // every reply is looked at below
 	b := &Breakdown{Zone: p.r.Zone.String(), Rows: []Row{}}
 	b.Query = Echo{Project: p.r.Project, Event: p.r.Event, Prop: p.r.Prop, From: p.from.In(p.r.Zone), To: p.to.In(p.r.Zone), Limit: p.r.Limit}
+	b.Kept = Kept{hoursSince.UTC(), now.Add(-q.o.Keep.Days).UTC(), now.Add(-q.o.Keep.Users).UTC()}
 	if p.r.Interval != 0 {
 		b.Query.Interval = p.r.Interval.String()
 	}
@@ -259,7 +272,7 @@ func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, e
 	if !at.IsZero() {
 		b.AsOf = &at
 	}
-	if b.Since, err = readSince(since); err != nil {
+	if b.Since, err = readSince(since, now); err != nil {
 		return nil, err
 	}
 	all := int64(0)
@@ -269,9 +282,13 @@ func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, e
 			return nil, fault(err, "damaged_count", "The values of "+p.parts[i].Label)
 		}
 		all += n
+		p.parts[i].expired = n == 0 && !p.parts[i].whole && p.parts[i].To.Before(hoursSince) // if its day had more
 	}
 	if all > maxFields {
 		return nil, tooLarge("values", all, maxFields)
+	}
+	if err := q.settleExpired(ctx, p); err != nil {
+		return nil, err
 	}
 	counts, err := q.counts(ctx, p)
 	if err != nil {
@@ -285,6 +302,11 @@ func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, e
 	for i, r := range rows {
 		row := Row{Label: r.Label, From: r.From.In(p.r.Zone), To: r.To.In(p.r.Zone), Complete: b.AsOf != nil && !r.To.After(*b.AsOf)}
 		row.Known = b.Since == nil || !r.From.Before(*b.Since)
+		if slices.ContainsFunc(p.parts[r.lo:r.hi], func(p part) bool { return p.expired }) {
+			row.Expired, row.Values = true, []Value{}
+			tallies[i] = &tally{row: row}
+			continue
+		}
 		tallies[i] = newTally(row, counts[r.lo:r.hi], p.r.Limit)
 	}
 	if err := q.users(ctx, p, rows, tallies, now); err != nil {
@@ -301,8 +323,9 @@ func (q *Query) read(ctx context.Context, p *plan, now time.Time) (*Breakdown, e
 	return b, nil
 }
 
-// readSince is nil if the dimension is as old as the project.
-func readSince(cmd *redis.SliceCmd) (*time.Time, error) {
+// readSince is nil if the dimension is as old as the project. One that was named when the project had events already is counted from its next
+// event on; until then nothing is known of it.
+func readSince(cmd *redis.SliceCmd, now time.Time) (*time.Time, error) {
 	stored, err := cmd.Result()
 	if err != nil {
 		return nil, fault(err, "damaged_count", "The begin of the counts")
@@ -310,8 +333,12 @@ func readSince(cmd *redis.SliceCmd) (*time.Time, error) {
 	var ms [2]int64
 	for i, v := range stored {
 		text, ok := v.(string)
+		if !ok && i == 0 {
+			return nil, nil // nothing has come yet
+		}
 		if !ok {
-			return nil, nil // nothing was counted yet
+			now = now.UTC()
+			return &now, nil
 		}
 		if ms[i], err = strconv.ParseInt(text, 10, 64); err != nil {
 			return nil, fault(err, "damaged_count", "The begin of the counts")
@@ -322,6 +349,61 @@ func readSince(cmd *redis.SliceCmd) (*time.Time, error) {
 	}
 	t := time.UnixMilli(ms[1]).UTC()
 	return &t, nil
+}
+
+// settleExpired looks at the days of hours that are old and not there: if the hours that are there make up the day, the others had no events.
+func (q *Query) settleExpired(ctx context.Context, p *plan) error {
+	type sums struct{ day, hours []*redis.StringSliceCmd }
+	days := map[string]*sums{}
+	pipe := q.o.Redis.Pipeline()
+	for i := range p.parts {
+		part := &p.parts[i]
+		if !part.expired || days[part.day] != nil {
+			continue
+		}
+		s := &sums{}
+		days[part.day] = s
+		d := period.Of(period.Day, part.From, p.r.Zone)
+		s.day = append(s.day, pipe.HVals(ctx, dayKey(p.base, p.metric, p.prop, d.Label)))
+		for h := period.Of(period.Hour, d.From, p.r.Zone); h.From.Before(d.To); h = h.Next(p.r.Zone) {
+			s.hours = append(s.hours, pipe.HVals(ctx, hourKey(p.base, p.metric, p.prop, h.Label)))
+		}
+	}
+	if len(days) == 0 {
+		return nil
+	}
+	_, _ = pipe.Exec(ctx) // every reply is looked at below
+	whole := map[string]bool{}
+	for label, s := range days {
+		day, err := sum(s.day)
+		hours, err2 := sum(s.hours)
+		if err = errors.Join(err, err2); err != nil {
+			return fault(err, "damaged_count", "The counts of "+label)
+		}
+		whole[label] = hours >= day
+	}
+	for i := range p.parts {
+		part := &p.parts[i]
+		part.expired = part.expired && !whole[part.day]
+	}
+	return nil
+}
+
+func sum(cmds []*redis.StringSliceCmd) (n int64, err error) {
+	for _, cmd := range cmds {
+		values, err := cmd.Result()
+		if err != nil {
+			return 0, err
+		}
+		for _, text := range values {
+			v, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			n += v
+		}
+	}
+	return n, nil
 }
 
 // counts reads PV by field of each part.

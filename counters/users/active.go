@@ -37,15 +37,15 @@ type ActiveUsers struct {
 // ActiveRow is one day, week or month. Active = New + Returning + Resurrected.
 type ActiveRow struct {
 	span
-	Known       bool   `json:"known"`       // false: the event has no sets so far back, and all numbers are 0
-	Active      uint64 `json:"active"`      // DAU, WAU or MAU of the calendar
-	New         uint64 `json:"new"`         // the first time ever
-	Returning   uint64 `json:"returning"`   // active in the row before too
-	Resurrected uint64 `json:"resurrected"` // came before, but not in the row before
-	Dormant     uint64 `json:"dormant"`     // active in the row before and not in this one
-	Rolling7    uint64 `json:"rolling_7"`   // active in the 7 days that end with the row
-	Rolling30   uint64 `json:"rolling_30"`  // in the 30 days
-	// Stickiness is mean DAU ÷ MAU: of a month its own, else of the 30 days that end with the row. Absent without users.
+	// What is null is not known: it takes days on which the event had no sets.
+	Active      *uint64 `json:"active"`      // DAU, WAU or MAU of the calendar
+	New         *uint64 `json:"new"`         // the first time ever, or since head.Since
+	Returning   *uint64 `json:"returning"`   // active in the row before too
+	Resurrected *uint64 `json:"resurrected"` // came before, but not in the row before
+	Dormant     *uint64 `json:"dormant"`     // active in the row before and not in this one
+	Rolling7    *uint64 `json:"rolling_7"`   // active in the 7 days that end with the row
+	Rolling30   *uint64 `json:"rolling_30"`  // in the 30 days
+	// Stickiness is mean DAU ÷ MAU: of a month its own, else of the 30 days that end with the row. Absent without users, and when not known.
 	Stickiness *float64 `json:"stickiness,omitempty"`
 }
 
@@ -90,9 +90,9 @@ func (q *Query) active(ctx context.Context, r ActiveRequest, metric string, rows
 	days := c.days(Active, metric, since, to)
 	firsts := c.days(First, metric, rows[0].From, to)
 
-	a := &ActiveUsers{Rows: make([]ActiveRow, len(rows))}
-	sums := make([]uint64, len(rows)) // of daily actives, over the days that the stickiness is of
-	f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c.asks, func(_ int, sets []*roaring.Bitmap) error {
+	type tally struct{ active, fresh, stayed, last, rolling7, rolling30, daily uint64 }
+	tallies := make([]tally, len(rows)) // daily: the sum over the days that the stickiness is of
+	f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c, func(_ int, sets []*roaring.Bitmap) error {
 		all := make([]*roaring.Bitmap, len(days.at))
 		daily := make([]uint64, len(days.at))
 		for i, at := range days.at {
@@ -102,26 +102,22 @@ func (q *Query) active(ctx context.Context, r ActiveRequest, metric string, rows
 		rolling7, rolling30 := rolling(all, week), rolling(all, month)
 		last := union(days.of(sets, before))
 		for i, b := range rows {
-			row := &a.Rows[i]
+			t := &tallies[i]
 			now := union(days.of(sets, b))
-			n, stayed := now.GetCardinality(), now.AndCardinality(last)
-			fresh := uint64(0)
+			t.active += now.GetCardinality()
+			t.stayed += now.AndCardinality(last)
+			t.last += last.GetCardinality()
 			for _, s := range firsts.of(sets, b) {
-				fresh += s.GetCardinality()
+				t.fresh += s.GetCardinality()
 			}
-			row.Active += n
-			row.New += fresh
-			row.Returning += stayed
-			row.Resurrected += n - fresh - stayed
-			row.Dormant += last.GetCardinality() - stayed
 			lo, hi := days.in(b)
-			row.Rolling7 += rolling7[hi-1]
-			row.Rolling30 += rolling30[hi-1]
+			t.rolling7 += rolling7[hi-1]
+			t.rolling30 += rolling30[hi-1]
 			if r.Interval != period.Month {
 				lo = max(hi-month, 0)
 			}
 			for _, d := range daily[lo:hi] {
-				sums[i] += d
+				t.daily += d
 			}
 			last = now
 			if err := ctx.Err(); err != nil {
@@ -133,20 +129,24 @@ func (q *Query) active(ctx context.Context, r ActiveRequest, metric string, rows
 	if err != nil {
 		return nil, err
 	}
-	a.head = q.head(r.About, f, metric)
+	a := &ActiveUsers{head: q.head(r.About, f, metric), Rows: make([]ActiveRow, len(rows))}
 	for i, b := range rows {
-		row := &a.Rows[i]
+		row, t := &a.Rows[i], &tallies[i]
 		row.span = a.span(b, days.restated(f, b))
-		if row.Known = a.Since == nil || !b.From.Before(*a.Since); !row.Known {
-			*row = ActiveRow{span: row.span}
-			continue
-		}
-		n, whole := uint64(month), row.Rolling30
+		row.Active, row.New = a.since(b.From, t.active), a.since(b.From, t.fresh)
+		prev := b.Prev(r.Zone).From
+		row.Returning, row.Resurrected, row.Dormant = a.since(prev, t.stayed), a.since(prev, t.active-t.fresh-t.stayed), a.since(prev, t.last-t.stayed)
+		row.Rolling7 = a.since(daysBefore(b.To, week, r.Zone), t.rolling7)
+		begin := daysBefore(b.To, month, r.Zone)
+		row.Rolling30 = a.since(begin, t.rolling30)
+		n, whole := uint64(month), t.rolling30
 		if r.Interval == period.Month {
 			lo, hi := days.in(b)
-			n, whole = uint64(hi-lo), row.Active
+			n, whole, begin = uint64(hi-lo), t.active, b.From
 		}
-		row.Stickiness = share(sums[i], n*whole)
+		if a.since(begin, 0) != nil {
+			row.Stickiness = share(t.daily, n*whole)
+		}
 	}
 	return a, nil
 }
@@ -193,12 +193,12 @@ func (a *ActiveUsers) WriteCSV(w io.Writer) error {
 	for i := range a.Rows {
 		r := &a.Rows[i]
 		cells := make([]string, 8)
-		if r.Known {
-			for i, n := range []uint64{r.Active, r.New, r.Returning, r.Resurrected, r.Dormant, r.Rolling7, r.Rolling30} {
-				cells[i] = strconv.FormatUint(n, 10)
+		for i, n := range []*uint64{r.Active, r.New, r.Returning, r.Resurrected, r.Dormant, r.Rolling7, r.Rolling30} {
+			if n != nil {
+				cells[i] = strconv.FormatUint(*n, 10)
 			}
-			cells[7] = decimal(r.Stickiness)
 		}
+		cells[7] = decimal(r.Stickiness)
 		t.row(r.span, cells...)
 	}
 	return t.end()

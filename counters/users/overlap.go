@@ -40,18 +40,18 @@ type Expression struct {
 	Cohort string `json:"cohort,omitempty"` // the name of a saved expression
 }
 
-// UnmarshalJSON refuses members that it does not know: a misspelt condition must not be left out.
-func (e *Expression) UnmarshalJSON(b []byte) error {
-	type plain Expression
+// ReadExpression reads JSON. Members that it does not know are refused: a misspelt condition must not be left out.
+func ReadExpression(b []byte) (*Expression, error) {
+	e := &Expression{}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode((*plain)(e)); err != nil {
-		if errors.Is(err, io.EOF) {
-			return errors.New("an expression is an object")
-		}
-		return err
+	if err := d.Decode(e); err != nil {
+		return nil, err
 	}
-	return nil
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the expression")
+	}
+	return e, e.Check()
 }
 
 func badExpression(at, format string, args ...any) error {
@@ -283,7 +283,7 @@ func (q *Query) evaluate(ctx context.Context, project string, from, to int, p *p
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := q.store.read(ctx, project, from, to, p.c.asks, func(shard int, sets []*roaring.Bitmap) error {
+	f, err := q.store.read(ctx, project, from, to, p.c, func(shard int, sets []*roaring.Bitmap) error {
 		leaves := make([]*roaring.Bitmap, len(p.leaves))
 		for i := range leaves {
 			r := &p.runs[i]
@@ -307,7 +307,18 @@ func (q *Query) evaluate(ctx context.Context, project string, from, to int, p *p
 		}
 		return fn(shard, p.root.eval(leaves, everybody))
 	})
-	return f, counts, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range p.leaves {
+		l := &p.leaves[i]
+		if since := f.begin(p.metrics[i], q.o.Clock.Now()); since != nil && l.From.Before(*since) {
+			return nil, nil, apperr.New(apperr.Invalid, "not_known",
+				"The project has exact sets of the event %s only since %s, so who had it before is not known: begin with %s.", clip(l.Event),
+				since.In(p.c.zone).Format(time.RFC3339), period.Of(period.Day, *since, p.c.zone).Next(p.c.zone).Label).On("from")
+		}
+	}
+	return f, counts, nil
 }
 
 // Overlap answers an OverlapRequest. Errors: apperr Invalid (bad_expression, and those of Users), Internal (damaged_set,
@@ -335,17 +346,15 @@ func (q *Query) Overlap(ctx context.Context, r OverlapRequest) (*Overlap, error)
 			o.Of += uint64(n)
 		}
 		o.head = q.head(About{Zone: r.Zone}, f, p.metrics...)
-		for i := range p.leaves {
-			if l := &p.leaves[i]; o.known(l.From, 0) == nil {
-				return memo.Answer{}, apperr.New(apperr.Invalid, "not_known",
-					"The project has exact sets of the event %q only since %s, so who had it before is not known: begin with %s.", l.Event,
-					o.Since.In(r.Zone).Format(time.RFC3339), period.Of(period.Day, *o.Since, r.Zone).Next(r.Zone).Label).On("from")
-			}
-		}
 		var sum restated
-		for _, r := range f.restated {
-			sum.changes += r.changes
+		for i, r := range f.restated {
 			sum.at = max(sum.at, r.at)
+			if a := p.c.asks[i]; a.kind == First {
+				if _, both := p.c.at[ask{Active, a.metric, a.day}]; both {
+					continue // its changes follow from those
+				}
+			}
+			sum.changes += r.changes
 		}
 		if sum.changes > 0 {
 			o.Restated = &counters.Restated{At: time.UnixMilli(sum.at).UTC(), Changes: int64(sum.changes)}

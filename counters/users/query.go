@@ -136,7 +136,7 @@ func (q *Query) exact(ctx context.Context, r Request) (*Users, error) {
 		c := newCollection(r.Zone)
 		days := c.days(Active, metric, from, to)
 		counts := make([]uint64, len(rows)+1)
-		f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c.asks, func(_ int, sets []*roaring.Bitmap) error {
+		f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c, func(_ int, sets []*roaring.Bitmap) error {
 			unions := make([]*roaring.Bitmap, len(rows))
 			for i, b := range rows {
 				unions[i] = union(days.of(sets, b))
@@ -246,11 +246,22 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
+// The bounds of what a question looks at, whether or not there is something.
+const (
+	maxAsks  = 12_500 // sets, in each shard
+	maxSteps = 30_000 // days, over all parts of the question
+)
+
+var errMany = apperr.New(apperr.Invalid, "query_too_large",
+	"This question looks at too many sets: a set is one event on one day. Ask for shorter ranges, or for parts of it.").On("from").Over(fmt.Sprintf("%d sets", maxAsks), "")
+
 // collection gathers the sets that a question reads, each once.
 type collection struct {
-	zone *time.Location
-	asks []ask
-	at   map[ask]int
+	zone  *time.Location
+	asks  []ask
+	at    map[ask]int
+	steps int
+	many  bool // more than a question may have: some were left out
 }
 
 func newCollection(zone *time.Location) *collection {
@@ -267,6 +278,10 @@ type run struct {
 func (c *collection) days(kind Kind, metric string, from, to time.Time) run {
 	var r run
 	for d := period.Of(period.Day, from, c.zone); d.From.Before(to); d = d.Next(c.zone) {
+		if c.steps++; c.steps > maxSteps || len(c.asks) > maxAsks {
+			c.many = true
+			break
+		}
 		a := ask{kind, metric, d.Label}
 		i, ok := c.at[a]
 		if !ok {
@@ -328,13 +343,28 @@ func (q *Query) head(a About, f *facts, metrics ...string) head {
 		h.AsOf = &f.asof
 	}
 	for _, m := range metrics {
-		// A metric that was configured when the project had events already knows nothing of those.
-		if since, ok := f.since[m]; ok && since.After(f.since[""]) && (h.Since == nil || since.After(*h.Since)) {
-			at := since.UTC()
-			h.Since = &at
+		if since := f.begin(m, q.o.Clock.Now()); since != nil && (h.Since == nil || since.After(*h.Since)) {
+			h.Since = since
 		}
 	}
 	return h
+}
+
+// begin is since when a metric's sets know everything; nil = since the project has had events. A metric that was configured when it had some
+// already knows nothing of those, and until the next event comes it knows nothing at all.
+func (f *facts) begin(metric string, now time.Time) *time.Time {
+	project, had := f.since[""]
+	since, has := f.since[metric]
+	switch {
+	case !had:
+		return nil // nothing has come yet
+	case !has:
+		since = now
+	case !since.After(project):
+		return nil
+	}
+	since = since.UTC()
+	return &since
 }
 
 // known is a number, or nothing where the sets can't know.
@@ -343,6 +373,14 @@ func (h *head) known(from time.Time, n uint64) *Number {
 		return nil
 	}
 	return &Number{Value: int64(n), Method: Exact}
+}
+
+// since is a number that takes everything from an instant on, or nil.
+func (h *head) since(from time.Time, n uint64) *uint64 {
+	if h.Since != nil && from.Before(*h.Since) {
+		return nil
+	}
+	return &n
 }
 
 func (h *head) complete(to time.Time) bool { return h.AsOf != nil && !to.After(*h.AsOf) }

@@ -178,27 +178,27 @@ func (d *driver) checkActive(what string, p *people, interval period.Kind, a *Ac
 			}
 			return d.From
 		}
-		want := ActiveRow{
-			span: r.span, Known: true, Active: uint64(len(now)), New: uint64(len(fresh)), Returning: both(now, last), Dormant: uint64(len(last)) - both(now, last),
-			Rolling7: uint64(len(p.in(days(7), b.To))), Rolling30: uint64(len(p.in(days(30), b.To))), Stickiness: r.Stickiness,
+		n := func(set map[string]bool) uint64 { return uint64(len(set)) }
+		stayed, month := both(now, last), n(p.in(days(30), b.To))
+		want := []uint64{n(now), n(fresh), stayed, n(now) - n(fresh) - stayed, n(last) - stayed, n(p.in(days(7), b.To)), month}
+		for i, got := range []*uint64{r.Active, r.New, r.Returning, r.Resurrected, r.Dormant, r.Rolling7, r.Rolling30} {
+			if got == nil || *got != want[i] {
+				d.t.Errorf("%s: number %d of %s is %v, want %d", what, i, r.Label, got, want[i])
+			}
 		}
-		want.Resurrected = want.Active - want.New - want.Returning
-		if r != want {
-			d.t.Errorf("%s: %s is\n%+v, want\n%+v", what, r.Label, r, want)
-		}
-		from, whole := days(30), want.Rolling30
+		from, whole := days(30), month
 		if interval == period.Month {
-			from, whole = b.From, want.Active
+			from, whole = b.From, n(now)
 		}
-		sum, n := 0, 0
+		sum, count := 0, 0
 		for day := period.Of(period.Day, from, p.zone); day.From.Before(b.To); day = day.Next(p.zone) {
-			sum, n = sum+len(p.days[day.Label]), n+1
+			sum, count = sum+len(p.days[day.Label]), count+1
 		}
 		switch {
 		case whole == 0 && r.Stickiness != nil, whole > 0 && r.Stickiness == nil:
 			d.t.Errorf("%s: %s has stickiness %v of %d users", what, r.Label, r.Stickiness, whole)
 		case whole > 0:
-			if s := float64(sum) / float64(n) / float64(whole); *r.Stickiness < s-1e-6 || *r.Stickiness > s+1e-6 {
+			if s := float64(sum) / float64(count) / float64(whole); *r.Stickiness < s-1e-6 || *r.Stickiness > s+1e-6 {
 				d.t.Errorf("%s: %s has stickiness %v, want %v", what, r.Label, *r.Stickiness, s)
 			}
 		}
@@ -553,6 +553,17 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", r, err, want)
 		}
 	}
+	leaves := make([]Expression, MaxLeaves)
+	for i := range leaves {
+		leaves[i] = Expression{Event: "*", From: fmt.Sprintf("%d-01-01", 1980+i/2), To: fmt.Sprintf("%d-12-30", 1982+i/2)}
+	}
+	r64 := OverlapRequest{Project: "demo", Zone: d.zone("demo"), Exact: []string{"*"}, Expression: Expression{Or: leaves}}
+	if _, err := d.query().Overlap(ctx, r64); code(err) != "query_too_large" {
+		t.Errorf("64 leaves of three years each: %v, want query_too_large", err)
+	}
+	if _, err := ReadExpression([]byte(strings.Repeat(`{"not":`, 5000) + `{"event":"*"}` + strings.Repeat("}", 5000))); code(err) != "bad_expression" {
+		t.Errorf("5,000 nots: %v, want bad_expression", err)
+	}
 	slow := d.query(func(o *QueryOptions) { o.Limit = time.Nanosecond })
 	if _, err := slow.Users(ctx, Request{About: about, Event: "*", Interval: period.Day, Method: Exact}); code(err) != "query_too_slow" {
 		t.Errorf("%v, want query_too_slow", err)
@@ -642,10 +653,42 @@ func TestRowsBeforeTheSetsAreNotKnown(t *testing.T) {
 	if want := []string{"", "", "", "", "", "0"}; !slices.Equal(got, want) || u.Since == nil || u.Total.Exact != nil {
 		t.Errorf("rows %q since %v, total %v; want %q", got, u.Since, u.Total.Exact, want)
 	}
-	_, err = q.Overlap(ctx, OverlapRequest{Project: "demo", Zone: time.UTC, Exact: d.exact["demo"], Expression: Expression{Event: "buy", From: "2026-11-08"}})
-	if code(err) != "not_known" {
-		t.Errorf("%v, want not_known", err)
+	before := OverlapRequest{Project: "demo", Zone: time.UTC, Exact: d.exact["demo"], Expression: Expression{Event: "buy", From: "2026-11-08"}}
+	notKnown := func(r OverlapRequest) {
+		t.Helper()
+		_, err1 := q.Overlap(ctx, r)
+		_, err2 := q.Member(ctx, r, "u1")
+		_, err3 := q.Members(ctx, r, 10, "")
+		if code(err1) != "not_known" || code(err2) != "not_known" || code(err3) != "not_known" {
+			t.Errorf("%v, %v, %v; want not_known", err1, err2, err3)
+		}
 	}
+	notKnown(before)
+	// What is known of one event does not hang on another.
+	either := before
+	either.Expression = Expression{Or: []Expression{{Event: "*", From: "2026-11-08"}, {Event: "buy", From: "2026-11-13"}}}
+	if o, err := q.Overlap(ctx, either); err != nil || o.Users.Value != 2 {
+		t.Errorf("%+v, %v; want 2 users", o, err)
+	}
+	// On the first whole day, what takes the days before is not known.
+	a, err := q.Active(ctx, ActiveRequest{About: d.about("demo", "2026-11-12", "2026-11-15"), Event: "buy", Interval: period.Day})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := a.Rows[0]; r.Active != nil || r.New != nil {
+		t.Errorf("the day on which the sets began is %+v", r)
+	}
+	if r := a.Rows[1]; r.Active == nil || *r.Active != 0 || r.New == nil || r.Returning != nil || r.Dormant != nil || r.Rolling7 != nil || r.Stickiness != nil {
+		t.Errorf("the first whole day is %+v", r)
+	}
+	// Named just now, before any event: nothing is known.
+	d.exact["demo"] = []string{"*", "buy", "sell"}
+	u, err = q.Users(ctx, Request{About: d.about("demo", "2026-11-08", "2026-11-15"), Event: "sell", Interval: period.Day, Method: Exact})
+	if err != nil || u.Total.Exact != nil || u.Rows[0].Exact != nil || u.Since == nil {
+		t.Errorf("%+v, %v of an event whose sets have not begun", u, err)
+	}
+	before.Exact, before.Expression.Event = d.exact["demo"], "sell"
+	notKnown(before)
 	if u, err = q.Users(ctx, Request{About: d.about("demo", "2026-11-08", "2026-11-11"), Event: "*", Interval: period.Day, Method: Exact}); err != nil || u.Total.Exact.Value != 1 {
 		t.Errorf("%+v, %v of all events, which have sets since the beginning; want 1", u, err)
 	}

@@ -96,9 +96,6 @@ func (q *Query) Retention(ctx context.Context, r RetentionRequest) (*Retention, 
 		return nil, err
 	}
 	columns, end := r.columns(rows, now)
-	if end.Sub(from) > (1100+1)*24*time.Hour {
-		return nil, errLong
-	}
 	key := fmt.Sprintf("retention %d %t %s %d %d %d %s %s %s", r.Cohort, r.Rolling, r.Interval, r.Periods, from.UnixMilli(), to.UnixMilli(), r.Zone, start, back)
 	v, err := q.answer(ctx, r.Project, key, end, func(ctx context.Context) (memo.Answer, error) {
 		a, err := q.retention(ctx, r, start, back, rows, columns)
@@ -159,7 +156,7 @@ func (q *Query) retention(ctx context.Context, r RetentionRequest, start, back s
 		}
 		a.Rows[i].Cells = make([]Cell, n)
 	}
-	f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c.asks, func(_ int, sets []*roaring.Bitmap) error {
+	f, err := q.store.read(ctx, r.Project, 0, q.o.Shards, c, func(_ int, sets []*roaring.Bitmap) error {
 		active := make([]*roaring.Bitmap, len(columns))
 		for k := range columns {
 			active[k] = union(days.of(sets, columns[k]))

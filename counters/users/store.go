@@ -42,10 +42,14 @@ var none = roaring.New() // of a day without users; only read
 // errEnough ends a read before its last shard.
 var errEnough = errors.New("enough")
 
-// read hands the sets of the shards from..to-1 to each, in the order of asks, until it returns errEnough. A shard's sets are of one moment, and
+// read hands the sets of the shards from..to-1 to each, in the order of the collection, until it returns errEnough. A shard's sets are of one moment, and
 // gone when each returns. Errors: apperr Invalid (query_too_large), Internal (damaged_set), Unavailable (redis_unavailable), the context's.
-func (s *store) read(ctx context.Context, project string, from, to int, asks []ask, each func(shard int, sets []*roaring.Bitmap) error) (*facts, error) {
+func (s *store) read(ctx context.Context, project string, from, to int, c *collection, each func(shard int, sets []*roaring.Bitmap) error) (*facts, error) {
+	asks := c.asks
 	f := &facts{restated: make([]restated, len(asks)), since: map[string]time.Time{}}
+	if c.many {
+		return nil, errMany
+	}
 	sizes, err := s.measure(ctx, project, from, to, asks, f)
 	if err != nil {
 		return nil, err

@@ -39,13 +39,24 @@ func (d date) start(loc *time.Location) time.Time {
 	t := time.Unix(local-maxOffset, 0).In(loc)
 	for {
 		_, offset := t.Zone()
-		_, end := t.ZoneBounds()
+		end := changeAfter(t)
 		at := max(local-int64(offset), t.Unix())
 		if end.IsZero() || at < end.Unix() {
 			return time.Unix(at, 0).UTC()
 		}
 		t = end
 	}
+}
+
+// changeAfter is an instant after t up to which the zone's offset does not change; zero if it never does again. It may be sooner than the
+// next change. Where a zone follows a rule, ZoneBounds ends each year after 365 days, so on the last day of a leap year its end lies before t
+// (Go 1.26, time.tzset).
+func changeAfter(t time.Time) time.Time {
+	_, end := t.ZoneBounds()
+	if end.IsZero() || end.After(t) {
+		return end
+	}
+	return t.Truncate(15 * time.Minute).Add(15 * time.Minute) // zones change on quarters of an hour
 }
 
 // hourAround is the local hour around t: the longest stretch of one wall-clock hour without a change of the zone's offset.
@@ -67,7 +78,7 @@ func hourAround(t time.Time, loc *time.Location) (from, to time.Time) {
 		}
 	}
 	for u := t; ; {
-		_, ends := u.ZoneBounds()
+		ends := changeAfter(u)
 		if ends.IsZero() || ends.Unix() >= end {
 			break
 		}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -98,7 +100,15 @@ func strict(body []byte, v any) error {
 	if errors.As(err, &public) {
 		return public
 	}
-	return apperr.New(apperr.Malformed, "malformed_body", "The body can't be read: %s. Nothing was changed.", err.Error())
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) { // its own text names types of this program
+		text = fmt.Sprintf("a %s does not belong there (byte %d)", kind.Value, kind.Offset)
+		if kind.Field != "" {
+			text = fmt.Sprintf("%s can't be a %s (byte %d)", kind.Field, kind.Value, kind.Offset)
+		}
+	}
+	return apperr.New(apperr.Malformed, "malformed_body", "The body can't be read: %s. Nothing was changed.", text)
 }
 
 // patch replaces the fields that body has. Lists are replaced as a whole: decoding into the old one would let its items shine through.

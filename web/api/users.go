@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -155,18 +157,29 @@ func (a *API) Overlap(c *gin.Context, who Caller) error {
 	return sendJSON(c, http.StatusOK, o)
 }
 
+// userID is a user as events have it: text, or an integer of which every digit counts.
+type userID string
+
+func (u *userID) UnmarshalJSON(b []byte) error {
+	if integer := bytes.TrimPrefix(b, []byte("-")); len(integer) > 0 && len(bytes.Trim(integer, "0123456789")) == 0 {
+		*u = userID(b)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(u))
+}
+
 // Member is POST /v1/users/member {"expression": …, "user": …}.
 func (a *API) Member(c *gin.Context, who Caller) error {
 	var r struct {
 		Expression users.Expression `json:"expression"`
-		User       string           `json:"user"`
+		User       userID           `json:"user"`
 	}
 	if err := decode(c, &r); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), userTimeout)
 	defer cancel()
-	m, err := a.o.Users.Member(ctx, a.overlap(ctx, who, r.Expression), r.User)
+	m, err := a.o.Users.Member(ctx, a.overlap(ctx, who, r.Expression), string(r.User))
 	if err != nil {
 		return err
 	}
